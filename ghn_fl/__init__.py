@@ -1,0 +1,1 @@
+"""Federated learning in which devices of very unequal size train together."""

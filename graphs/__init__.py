@@ -1,0 +1,1 @@
+"""Any nn.Module becomes a typed DAG."""

@@ -1,0 +1,1 @@
+"""Model families and how they scale."""
