@@ -49,10 +49,11 @@ $(VENV)/.torch: FORCE | $(BIN)/python
 	  { $(PIP) "$(TORCH)" || $(PIP) --index-url $(TORCH_CPU_INDEX) "$(TORCH)"; } \
 	  && echo "$(TORCH)" > $@; }
 
+# torch is named again, or timm's torchvision would replace it by the newest CUDA build.
 $(VENV)/.installed: pyproject.toml $(VENV)/.torch
-	$(PIP) --editable .
+	$(PIP) --editable . "$(TORCH)"
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml $(VENV)/.torch
-	$(PIP) --editable ".[dev]"
+	$(PIP) --editable ".[dev]" "$(TORCH)"
 	@touch $@ $(VENV)/.installed
