@@ -79,18 +79,21 @@ def budget(spec: SpecLike, batch_size: int = 32, **task: int | None) -> Budget:
         raise SpecError(f"batch_size must be at least 1, got {batch_size}")
     with torch.device("meta"):
         model = build(spec, **task).train()
-        inputs = example_input(spec, batch_size=max(batch_size, 2), **task)
+        inputs = example_input(spec, batch_size=batch_size, **task)
+    if isinstance(inputs, dict):  # texts of full length need no mask; its values can't be read here
+        inputs.pop("attention_mask", None)
     tensors = [*model.parameters(), *model.buffers()]
     with _LiveBytes((*tensors, *tree_iter(inputs))) as live:
-        forward, step = _train_step(model, inputs)
-    weights = sum(t.nbytes for t in tensors)
-    scale = batch_size / max(batch_size, 2)  # BatchNorm refuses to train on a single value
+        try:
+            forward, step = _train_step(model, inputs)
+        except ValueError as err:  # BatchNorm cannot train on a single value a channel
+            raise SpecError(f"{spec} cannot train with batch_size {batch_size}: {err}") from err
     return Budget(
         parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
-        forward_flops=int(forward * scale),
-        step_flops=int(step * scale),
-        weight_bytes=weights,
-        training_bytes=int(live.peak if scale == 1 else 2 * weights + (live.peak - 2 * weights) / 2),
+        forward_flops=forward,
+        step_flops=step,
+        weight_bytes=sum(t.nbytes for t in tensors),
+        training_bytes=live.peak,
     )
 
 
@@ -109,7 +112,7 @@ def fit(
 
     >>> phone = Device(memory=2e6, flops=1e9, bandwidth=1e6)
     >>> str(fit("lenet5", phone))
-    'lenet5-w0.5'
+    'lenet5-w0.75'
     """
     specs = sorted(_scaled(family), key=lambda s: num_parameters(s, **task), reverse=True)
     for spec in specs:

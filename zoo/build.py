@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from zoo.errors import SpecError
-from zoo.family import FAMILIES, Inputs, fill, find
+from zoo.families import FAMILIES
+from zoo.family import Inputs, fill, find
 from zoo.spec import SpecLike, as_spec
 from zoo.staged import Exit
 
@@ -90,7 +91,9 @@ def run(model: nn.Module, inputs: Inputs, weights: Mapping[str, Tensor] | None =
     features: list[Tensor] = []
     exits: list[Tensor] = []
     hooks = [
-        model.get_submodule(name).register_forward_pre_hook(lambda _, args: features.append(args[0]))
+        model.get_submodule(name).register_forward_pre_hook(
+            lambda _, args: features.append(args[0])
+        )
     ]
     for module in model.modules():
         if isinstance(module, Exit):

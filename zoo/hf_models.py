@@ -7,7 +7,7 @@ keeps the first d encoder layers.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -54,13 +54,39 @@ def make(spec: ModelSpec, *, name: str, num_classes: int, **task: int) -> nn.Mod
     )
     try:
         if torch.get_default_device().type == "meta":  # only shapes are wanted
-            model: nn.Module = auto.from_config(config)
+            model: Any = auto.from_config(config)
         else:
-            model = auto.from_pretrained(name, config=config, use_safetensors=True)
+            model = _load(auto, name, config)
     except (OSError, ValueError, RuntimeError) as err:
         raise SpecError(f"transformers cannot build {spec}: {_first_line(err)}") from err
     model.classifier_name = _classifier_name(model, num_classes)
-    return model.train()
+    return cast(nn.Module, model.train())
+
+
+def _load(auto: Any, name: str, config: Any) -> Any:
+    """The pretrained model; only its head may be made anew, or the body's layers left out."""
+    from transformers import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # its report of left-out layers; what matters is checked below
+    try:
+        model, info = auto.from_pretrained(
+            name,
+            config=config,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    finally:
+        logging.set_verbosity(verbosity)
+    body = f"{model.base_model_prefix}."
+    for key, saved, wanted in info["mismatched_keys"]:
+        if key.startswith(body):
+            raise ValueError(f"{key} has shape {tuple(saved)}, the model wants {tuple(wanted)}")
+    missing = sorted(k for k in info["missing_keys"] if k.startswith(body) and "pooler" not in k)
+    if missing:
+        raise ValueError(f"the saved weights lack {', '.join(missing[:3])}")
+    return model
 
 
 def _load_config(name: str) -> Any:
@@ -77,7 +103,7 @@ def _load_config(name: str) -> Any:
 
 def _classifier_name(model: nn.Module, num_classes: int) -> str:
     """The last linear layer that gives one number a class; heads come last in every model."""
-    found = [
+    found: list[str] = [
         path
         for path, module in model.named_modules()
         if isinstance(module, nn.Linear) and module.out_features == num_classes

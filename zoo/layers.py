@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import nn
@@ -47,8 +47,8 @@ def layers(model: nn.Module) -> tuple[Layer, ...]:
     """The layers of a model in the order in which it registers them, input first.
 
     >>> import zoo
-    >>> [(l.name, l.part.value, l.block) for l in layers(zoo.build("lenet5-d1"))][:3]
-    [('stages.1.conv', 'block', 1), ('stages.1.bn', 'block', 1), ('exits.1.body.block.conv', 'head', 1)]
+    >>> [(layer.name, layer.part.value) for layer in layers(zoo.build("lenet5-d1"))][1:3]
+    [('stages.1.bn', 'block'), ('exits.1.body.block.conv', 'head')]
     """
     place = _staged_place if isinstance(model, StagedNet) else _block_finder(model)
     found = []
@@ -70,7 +70,7 @@ def _staged_place(path: str) -> tuple[Part, int]:
     return (Part.BLOCK if room == "stages" else Part.HEAD), int(rest.split(".")[0])
 
 
-def _block_finder(model: nn.Module):  # type: ignore[no-untyped-def]
+def _block_finder(model: nn.Module) -> Callable[[str], tuple[Part, int]]:
     """For a model of another library: its blocks are its longest list of modules of one class."""
     lists = [
         (path, module)

@@ -19,9 +19,7 @@ from zoo.wiring import Layers, Wire, fixed, group
 _EMBEDDING, _CELLS, _DENSE, _NUM_LAYERS = 300, 100, 30, 2
 
 
-def lstm(
-    spec: ModelSpec, *, num_classes: int, vocab_size: int, sequence_length: int
-) -> nn.Module:
+def lstm(spec: ModelSpec, *, num_classes: int, vocab_size: int, sequence_length: int) -> nn.Module:
     width = spec.width
     words = fixed(_EMBEDDING)  # pretrained vectors keep their size in every sub-model
     fc = group("fc", scaled(_DENSE, width, math.floor))
@@ -60,9 +58,8 @@ class Recurrent(nn.Module):
         self.lstm1 = nn.LSTM(cells, cells, batch_first=True)
 
     def forward(self, h_and_mask: tuple[Tensor, Tensor | None]) -> Tensor:
-        h_BTD, mask_BT = h_and_mask
-        h_BTD, _ = self.lstm0(h_BTD)
-        h_BTD, _ = self.lstm1(h_BTD)
+        words_BTD, mask_BT = h_and_mask
+        h_BTD: Tensor = self.lstm1(self.lstm0(words_BTD)[0])[0]
         if mask_BT is None:
             return h_BTD[:, -1]
         last_B = mask_BT.sum(1).clamp(min=1) - 1

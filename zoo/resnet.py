@@ -33,7 +33,9 @@ def resnet18(spec: ModelSpec, *, num_classes: int, in_channels: int, image_size:
         relu=nn.ReLU(),
     )
     stages = {
-        d: _stage(layers, f"stages.{d}", stage_axes[max(1, d - 1)], stage_axes[d], 1 if d == 1 else 2)
+        d: _stage(
+            layers, f"stages.{d}", stage_axes[max(1, d - 1)], stage_axes[d], 1 if d == 1 else 2
+        )
         for d in range(1, depth + 1)
     }
     exits = {d: _exit(layers, d, stage_axes, num_classes) for d in owned_exits(spec, depth)}

@@ -1,8 +1,8 @@
 """ModelSpec: which architecture, how deep, how wide; a value that has a text form.
 
-    FAMILY[-dDEPTH][-wWIDTH][-exits]      resnet18   resnet18-d1   resnet18-w0.2   lenet5-d1-exits
-    timm:NAME                             timm:vit_tiny_patch16_224
-    hf:FOLDER_OR_ID[-dDEPTH]              hf:models/minilm-d3
+FAMILY[-dDEPTH][-wWIDTH][-exits]      resnet18   resnet18-d1   resnet18-w0.2   lenet5-d1-exits
+timm:NAME                             timm:vit_tiny_patch16_224
+hf:FOLDER_OR_ID[-dDEPTH]              hf:models/minilm-d3
 """
 
 from __future__ import annotations

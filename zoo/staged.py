@@ -77,5 +77,3 @@ def named(**modules: nn.Module) -> nn.Sequential:
 def owned_exits(spec: ModelSpec, depth: int) -> Iterable[int]:
     """The stages after which a model of this depth has an exit."""
     return range(1, depth + 1) if spec.exits else (depth,)
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any, cast
 
 from torch import nn
 
@@ -41,7 +42,7 @@ def make(
 
     options = {"num_classes": num_classes, "in_chans": in_channels}
     try:
-        model: nn.Module = timm.create_model(name, **options)
+        model: Any = timm.create_model(name, **options)
         if image_size != default_size and model.pretrained_cfg.get("fixed_input_size"):
             model = timm.create_model(name, img_size=image_size, **options)
     except (RuntimeError, ValueError, TypeError, AssertionError) as err:
@@ -54,7 +55,7 @@ def make(
     if head is None:
         raise SpecError(f"{spec} has no classifier: timm offers it as a feature extractor only")
     model.classifier_name = head
-    return model
+    return cast(nn.Module, model)
 
 
 OPEN_FAMILIES.register("timm", family)

@@ -103,9 +103,7 @@ class Embeddings(nn.Module):
 class EncoderLayer(nn.Module):
     """Attention and feed-forward, each added to its input and normalised after."""
 
-    def __init__(
-        self, layers: Layers, path: str, hidden: Axis, num_heads: int, inner: int
-    ) -> None:
+    def __init__(self, layers: Layers, path: str, hidden: Axis, num_heads: int, inner: int) -> None:
         super().__init__()
         self.num_heads = num_heads
         inside = group(f"{path}.heads", hidden[0].units, copies=num_heads)
