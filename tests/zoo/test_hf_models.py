@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import zoo
 
@@ -60,6 +61,15 @@ def test_budget_needs_no_weights(bert_folder: Path, tmp_path: Path) -> None:
     assert zoo.budget(spec, 2, sequence_length=8).parameters == expected
     with pytest.raises(zoo.SpecError, match="transformers cannot build hf:"):
         zoo.build(spec)
+
+
+def test_missing_weights_of_the_body_are_not_made_up(bert_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((bert_folder / "config.json").read_text())
+    weights = load_file(bert_folder / "model.safetensors")
+    del weights["encoder.layer.1.output.dense.bias"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(zoo.SpecError, match=r"saved weights lack bert\.encoder\.layer\.1"):
+        zoo.build(f"hf:{tmp_path}")
 
 
 def test_pickled_weights_are_refused(bert_folder: Path, tmp_path: Path) -> None:
