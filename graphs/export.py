@@ -9,6 +9,7 @@ from torch import Tensor, fx, nn
 
 from graphs.example import Arguments
 from graphs.record import Step
+from graphs.signature import describe
 
 
 def export_steps(model: nn.Module, call: Arguments) -> tuple[list[Step], list[int]]:
@@ -36,14 +37,24 @@ def export_steps(model: nn.Module, call: Arguments) -> tuple[list[Step], list[in
             inputs = [(key, index[n]) for key, n in _inputs(node)]
             args = fx.node.map_arg(node.args, lambda n: n.meta.get("val"))
             kwargs = fx.node.map_arg(node.kwargs, lambda n: n.meta.get("val"))
-            steps.append(Step("call_function", node.target, args, kwargs, inputs, values))
+            steps.append(
+                Step(
+                    "call_function",
+                    node.target,
+                    values,
+                    describe(node.target).name,
+                    args,
+                    kwargs,
+                    inputs,
+                )
+            )
         elif node.name in signature.inputs_to_parameters:
             name = canonical[id(every[signature.inputs_to_parameters[node.name]])]
-            steps.append(Step("get_attr", name, values=values))
+            steps.append(Step("get_attr", name, values))
         elif node.name in signature.user_inputs:
-            steps.append(Step("placeholder", "input", values=values))
+            steps.append(Step("placeholder", "input", values))
         else:
-            steps.append(Step("constant", "constant", values=values))
+            index[node] = -1
     return steps, outputs
 
 

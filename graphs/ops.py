@@ -196,3 +196,10 @@ POOLS: dict[str, str] = {
     "amax": "max_pool",
     "mean": "avg_pool",
 }
+
+# Functions that read only shape, type or device of (further) tensors -> inputs that do flow.
+SHAPE_ONLY: dict[str, int] = {
+    **dict.fromkeys(("expand_as", "view_as", "reshape_as", "type_as"), 1),
+    **dict.fromkeys((f"{n}_like" for n in ("zeros", "ones", "full", "empty", "rand", "randn")), 0),
+    **dict.fromkeys((f"new_{n}" for n in ("zeros", "ones", "full", "empty", "tensor")), 0),
+}

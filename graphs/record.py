@@ -12,20 +12,20 @@ that share the memory; readers then depend on it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
-import torch
 from torch import Tensor, fx
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphs import ops
-from graphs.replica import Memory, Replica
-from graphs.signature import describe
+from graphs.replica import Replica
+from graphs.signature import MAYBE_INPLACE, UPDATING_NORMS, Description, describe
 
 # Calls whose module path is wanted although they have no parameter to tell it: joins and pools.
+_NONE: Mapping[str, Any] = {}
 _PLACED = ops.JOINS.keys() | ops.POOLS.keys() | ops.PRODUCTS
 
 
@@ -37,25 +37,40 @@ class BlindSpotError(Exception):
     """A tensor with a gradient history appeared that no recorded call had made."""
 
 
-@dataclass(slots=True)
 class Step:
     """One line of a recording, in the vocabulary of `torch.fx`.
 
     Attributes:
-        kind: "placeholder" (an input), "get_attr" (a parameter, `target` is its name),
-            "constant" (any other tensor from outside) or "call_function".
-        inputs: (argument, step): which step the tensor in an argument came from. An argument is
-            a position or a keyword; those of a list have the list's.
+        kind: "placeholder" (an input), "get_attr" (a parameter, `target` is its name) or
+            "call_function".
+        name: the plain name of the function that was called.
+        inputs: (argument, step): which step the tensor in an argument came from; -1 for any other
+            tensor from outside, such as a buffer. An argument is a position or a keyword; those
+            of a list have the list's.
         values: the tensors it made.
     """
 
-    kind: str
-    target: Any
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    inputs: list[tuple[int | str, int]] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)
-    module: str | None = None
+    __slots__ = ("args", "inputs", "kind", "kwargs", "module", "name", "target", "values")
+
+    def __init__(
+        self,
+        kind: str,
+        target: Any,
+        values: Sequence[Tensor],
+        name: str = "",
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] = _NONE,
+        inputs: Sequence[tuple[int | str, int]] = (),
+        module: str | None = None,
+    ) -> None:
+        self.kind = kind
+        self.target = target
+        self.values = values
+        self.name = name
+        self.args = args
+        self.kwargs = kwargs
+        self.inputs = inputs
+        self.module = module
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -76,46 +91,64 @@ class Tape:
         self._names = replica.parameters
         self._source: dict[int, int] = {}  # id of a tensor -> step that made it
         self._written: dict[int, int] = {}  # memory -> step that last wrote into it
-        self._lent: set[int] = set()
-        if replica.memory is Memory.SHARED:
-            self._lent = {_memory(p) for p in replica.model.parameters()}
+        self._constants: list[Tensor] = []  # kept alive, so that their identity stays theirs
+        self._lent = {_memory(t) for t in replica.borrowed}
 
     def add_input(self, tensor: Tensor) -> None:
-        self._add(Step("placeholder", "input", values=[tensor]))
+        self._add(Step("placeholder", "input", (tensor,)))
 
     def add_call(
-        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self,
+        description: Description,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        result: Any,
     ) -> None:
         """Write down a call that was made."""
-        name, writes, _ = describe(target)
+        values: Sequence[Tensor]
         if isinstance(result, Tensor):
-            values = [result]
+            values = (result,)
         elif isinstance(result, (tuple, list)):
             values = list(_tensors(result))
         else:
-            values = []
-        written = _written_tensors(name, writes, args, kwargs, values)
-        if not (values or written):
+            values = ()
+        name = description.name
+        written: Sequence[Tensor] = ()
+        if description.may_write or "out" in kwargs:
+            written = _written_tensors(description, args, kwargs)
+        if not values and not written:
             return
-        inputs = [(key, self.source(t)) for key, t in _inputs(args, kwargs)]
-        if not written and values and any(values[0] is t for _, t in _inputs(args, kwargs)):
-            return  # handed its input through: `contiguous`, `to`, dropout in evaluation mode
-        index = self._add(Step("call_function", target, args, kwargs, inputs, values or written))
-        if name in _PLACED:
-            self.steps[index].module = self._current_module()
+        inputs: list[tuple[int | str, int]] = []
+        for key, value in enumerate(args):
+            if isinstance(value, Tensor):
+                if value is result and not written:
+                    return  # handed its input through: `contiguous`, `to`, dropout when evaluating
+                inputs.append((key, self.source(value)))
+            elif isinstance(value, (list, tuple, dict)):
+                for tensor in _tensors(value):
+                    inputs.append((key, self.source(tensor)))
+        for keyword, value in kwargs.items():
+            if isinstance(value, Tensor):
+                inputs.append((keyword, self.source(value)))
+            elif isinstance(value, (list, tuple, dict)):
+                for tensor in _tensors(value):
+                    inputs.append((keyword, self.source(tensor)))
+        module = self._current_module() if name in _PLACED else None
+        index = self._add(
+            Step("call_function", target, values or written, name, args, kwargs, inputs, module)
+        )
         for tensor in written:
             self._source[id(tensor)] = index
             self._written[_memory(tensor)] = index
 
-    def refuse_write(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def refuse_write(
+        self, description: Description, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
         """Raise before a call writes into memory that is only lent to the copy."""
-        if not self._lent:
-            return
-        name, writes, _ = describe(target)
-        if writes or "out" in kwargs or kwargs.get("inplace") or name in _MAY_WRITE:
-            for tensor in _written_tensors(name, writes, args, kwargs, list(args[:1])):
-                if _memory(tensor) in self._lent:
-                    raise WritesParameterError(name)
+        for tensor in _written_tensors(description, args, kwargs):
+            if _memory(tensor) in self._lent:
+                raise WritesParameterError(description.name)
 
     def source(self, tensor: Tensor) -> int:
         """The step a tensor's present value came from."""
@@ -123,18 +156,21 @@ class Tape:
         if step is None:
             step = self._add_outside(tensor)
         if self._written:
-            step = max(step, self._written.get(_memory(tensor), -1))
+            write = self._written.get(_memory(tensor), -1)
+            return write if write > step else step
         return step
 
     def _add_outside(self, tensor: Tensor) -> int:
         name = self._names.get(id(tensor))
         if name is not None:
-            return self._add(Step("get_attr", name, values=[tensor]))
+            return self._add(Step("get_attr", name, (tensor,)))
         if tensor.grad_fn is not None:
             raise BlindSpotError(
-                f"tensor of shape {tuple(tensor.shape)} by {tensor.grad_fn.name()}"
+                f"{tensor.grad_fn.name()} made a tensor of shape {tuple(tensor.shape)} unseen"
             )
-        return self._add(Step("constant", "constant", values=[tensor]))
+        self._source[id(tensor)] = -1
+        self._constants.append(tensor)
+        return -1
 
     def _add(self, step: Step) -> int:
         index = len(self.steps)
@@ -144,13 +180,13 @@ class Tape:
         return index
 
     def _current_module(self) -> str | None:
-        frame = sys._getframe(3)
+        frame: FrameType | None = sys._getframe(3)
         while frame is not None:
             if frame.f_code.co_name.startswith("forward"):
                 path = self._modules.get(id(frame.f_locals.get("self")))
                 if path is not None:
                     return path
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return None
 
 
@@ -160,11 +196,7 @@ class _Functions(TorchFunctionMode):
         self._tape = tape
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        self._tape.refuse_write(func, args, kwargs)
-        result = func(*args, **kwargs)
-        self._tape.add_call(func, args, kwargs, result)
-        return result
+        return _heard(self._tape, func, args, kwargs or _NONE)
 
 
 class _Operators(TorchDispatchMode):
@@ -173,11 +205,16 @@ class _Operators(TorchDispatchMode):
         self._tape = tape
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        self._tape.refuse_write(func, args, kwargs)
-        result = func(*args, **kwargs)
-        self._tape.add_call(func, args, kwargs, result)
-        return result
+        return _heard(self._tape, func, args, kwargs or _NONE)
+
+
+def _heard(tape: Tape, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    description = describe(func)
+    if description.may_write or "out" in kwargs:
+        tape.refuse_write(description, args, kwargs)
+    result = func(*args, **kwargs)
+    tape.add_call(description, func, args, kwargs, result)
+    return result
 
 
 def listen(tape: Tape, *, operators: bool) -> _Functions | _Operators:
@@ -188,60 +225,60 @@ def listen(tape: Tape, *, operators: bool) -> _Functions | _Operators:
 def to_fx(steps: list[Step], outputs: list[int]) -> fx.Graph:
     """The record as a `torch.fx.Graph`, to look at or to run fx passes on.
 
-    Constants become `get_attr` nodes without a module behind them, and what a call was given
+    Constants become `get_attr` nodes of the name "constant", and what a call was given
     besides tensors stays in its arguments; the graph is for reading, not for execution.
     """
     graph = fx.Graph()
     nodes: list[fx.Node] = []
     for step in steps:
         if step.kind == "call_function":
-            sources = iter([nodes[i] for _, i in step.inputs])
+            sources = iter([nodes[i] if i >= 0 else _constant(graph) for _, i in step.inputs])
             args = tuple(_replaced(a, sources) for a in step.args)
             kwargs = {k: _replaced(v, sources) for k, v in step.kwargs.items()}
-            target = step.target if isinstance(step.target, torch._ops.OpOverload) else step.target
-            node = graph.create_node("call_function", target, args, kwargs, describe(target)[0])
+            target = step.target
+            node = graph.create_node("call_function", target, args, kwargs, step.name)
         else:
-            kind = "placeholder" if step.kind == "placeholder" else "get_attr"
-            node = graph.create_node(kind, step.target, name=step.target.replace(".", "_"))
+            node = graph.create_node(step.kind, step.target, name=step.target.replace(".", "_"))
         node.meta["shape"] = step.shape
         nodes.append(node)
-    graph.output(tuple(nodes[i] for i in outputs))
+    graph.output(tuple(nodes[i] if i >= 0 else _constant(graph) for i in outputs))
     return graph
 
 
-# F.relu(x, True) and its like: no underscore in the name, yet they may write.
-_MAY_WRITE = frozenset(
-    ["relu", "relu6", "hardtanh", "hardswish", "hardsigmoid", "leaky_relu", "elu", "celu", "selu", "silu", "mish", "threshold", "dropout", "rrelu", "alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]
-)
+def _constant(graph: fx.Graph) -> fx.Node:
+    return graph.create_node("get_attr", "constant")
 
 
 def _written_tensors(
-    name: str, writes: bool, args: tuple[Any, ...], kwargs: dict[str, Any], values: list[Tensor]
+    description: Description, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[Tensor]:
-    if writes and args and isinstance(args[0], Tensor):
-        return [args[0]]
-    if writes:
-        return [t for t in _tensors(args[:1])] or [t for t in _tensors(list(kwargs.values())[:1])]
+    """The tensors that a call writes into."""
     if kwargs.get("out") is not None:
         return list(_tensors([kwargs["out"]]))
-    if name in _MAY_WRITE and (kwargs.get("inplace") or any(a is True for a in args)):
-        return [v for v in values if isinstance(v, Tensor) and args and v is args[0]]
+    first = args[:1] or tuple(kwargs.values())[:1]
+    if description.writes:
+        return list(_tensors(first))
+    name = description.name
+    if name in UPDATING_NORMS:
+        if _given(description, "training", args, kwargs) or _given(
+            description, "use_input_stats", args, kwargs
+        ):
+            statistics = ("running_mean", "running_var")
+            return list(_tensors([_given(description, n, args, kwargs) for n in statistics]))
+    elif name in MAYBE_INPLACE and _given(description, "inplace", args, kwargs):
+        return list(_tensors(first))
     return []
 
 
-def _inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[int | str, Tensor]]:
-    for position, value in enumerate(args):
-        if isinstance(value, Tensor):
-            yield position, value
-        elif isinstance(value, (tuple, list, dict)):
-            for tensor in _tensors(value):
-                yield position, tensor
-    for key, value in kwargs.items():
-        if isinstance(value, Tensor):
-            yield key, value
-        elif isinstance(value, (tuple, list, dict)):
-            for tensor in _tensors(value):
-                yield key, tensor
+def _given(
+    description: Description, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    if name in kwargs:
+        return kwargs[name]
+    if name in description.arguments:
+        position = description.arguments.index(name)
+        return args[position] if position < len(args) else None
+    return None
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -1,10 +1,9 @@
-"""A private copy of a model to run: whatever the forward pass does to it, the caller's is unchanged.
+"""A private copy of a model to run: whatever the pass does to it, the caller's is unchanged.
 
 `copy.deepcopy` would do, but copies every weight and takes longer than the forward pass of a small
-network. Here the modules are copied and their parameters are not: a parameter of the copy is a
-new tensor over the same memory (or without memory, on the meta device). The recorder refuses to
-let a forward pass write into that memory (see `record.py`); the pass is then repeated on a copy
-with its own.
+network. Here the modules are copied and their parameters are lent to the copy (or replaced by
+tensors without memory, on the meta device). The recorder refuses to let a pass write into what is
+only lent (see `record.py`); it is then repeated on a copy with parameters of its own.
 """
 
 from __future__ import annotations
@@ -19,11 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphs.inventory import Inventory
+
 
 class Memory(enum.Enum):
     """Where the parameters of a copy live."""
 
-    SHARED = "shared"  # the same memory; for reading only
+    SHARED = "shared"  # in the original; for reading only
     OWN = "own"
     META = "meta"  # shapes only
     ZEROS = "zeros"  # for a model that has no values but needs some
@@ -36,51 +37,53 @@ class Replica:
     Attributes:
         parameters: id of a parameter of the copy -> its canonical name in the original.
         modules: id of a module of the copy -> its path.
+        borrowed: tensors of the original that are lent to the copy.
     """
 
     model: nn.Module
     parameters: dict[int, str]
     modules: dict[int, str]
     memory: Memory
+    borrowed: tuple[Tensor, ...] = ()
 
 
-def replicate(model: nn.Module, memory: Memory) -> Replica:
+def replicate(model: nn.Module, inventory: Inventory, memory: Memory) -> Replica:
     """A copy of `model`; what cannot be copied (a lock, an open file) is shared with it."""
     memo: dict[int, Any] = {}
     names: dict[int, str] = {}
-    for name, parameter in model.named_parameters():
-        twin = _parameter(parameter, memory)
+    for name, parameter in inventory.parameters.items():
+        twin = parameter if memory is Memory.SHARED else _parameter(parameter, memory)
         memo[id(parameter)] = twin
         names[id(twin)] = name
-    originals = tuple(model.named_modules())
     if memory in (Memory.META, Memory.ZEROS):
         for buffer in model.buffers():
             memo[id(buffer)] = _moved(buffer, memory)
 
-    plain = [(m, type(m).__new__(type(m))) for _, m in originals if _is_plain(type(m))]
-    memo.update((id(m), twin) for m, twin in plain)
-    for original, twin in plain:
-        _fill(original, twin, memo)
-    for _, original in originals:
-        if id(original) not in memo:
-            _copied(original, memo)
-    twin = memo[id(model)]
-    modules = {id(memo[id(m)]): path for path, m in originals if id(m) in memo}
-    for _, original in originals:
-        part = memo.get(id(original), original)
-        if type(part).train is not nn.Module.train or not _is_plain(type(part)):
+    modules = inventory.modules
+    plain = [(m, type(m).__new__(type(m))) for m in modules.values() if _is_plain(type(m))]
+    memo.update([(id(m), twin) for m, twin in plain])
+    for original, copied in plain:
+        _fill(original, copied, memory, memo)
+    for original in modules.values():
+        if not _is_plain(type(original)):
+            _copied(original, memo).train(False)
+    paths = {id(memo[id(m)]): path for path, m in modules.items() if id(m) in memo}
+    for original in modules.values():
+        if type(original).train is not nn.Module.train and id(original) in memo:
             # An own `train` often clears what the model cached in evaluation mode; such a cache
             # would hide the parameters that it was computed from.
-            part.train()
-            part.eval()
-    return Replica(twin, names, modules, memory)
+            memo[id(original)].train(True)
+            memo[id(original)].train(False)
+    borrowed: tuple[Tensor, ...] = ()
+    if memory is Memory.SHARED:
+        statistics = [b for m in modules.values() if _lends(m) for b in m._buffers.values()]
+        borrowed = (*inventory.parameters.values(), *[b for b in statistics if b is not None])
+    return Replica(memo[id(model)], names, paths, memory, borrowed)
 
 
 def _parameter(parameter: nn.Parameter, memory: Memory) -> nn.Parameter:
     if memory in (Memory.META, Memory.ZEROS):
         data = _moved(parameter, memory)
-    elif memory is Memory.SHARED:
-        data = parameter.detach()
     else:
         data = parameter.detach().clone()
     twin = nn.Parameter(data, requires_grad=parameter.requires_grad)
@@ -97,14 +100,7 @@ def _moved(tensor: Tensor, memory: Memory) -> Tensor:
     return torch.zeros_like(tensor, device="cpu", requires_grad=False)
 
 
-_COPY_PROTOCOL = (
-    "__deepcopy__",
-    "__reduce__",
-    "__reduce_ex__",
-    "__getstate__",
-    "__setstate__",
-    "__new__",
-)
+_COPY_PROTOCOL = ("__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__new__")
 _plain_types: dict[type, bool] = {}
 
 
@@ -112,9 +108,10 @@ def _is_plain(kind: type) -> bool:
     """True when copying the attributes of such a module copies the module."""
     known = _plain_types.get(kind)
     if known is None:
-        known = all(
-            getattr(kind, name, None) is getattr(nn.Module, name, None) for name in _COPY_PROTOCOL
-        ) and not issubclass(kind, torch.jit.ScriptModule)
+        known = all(getattr(kind, n, None) is getattr(nn.Module, n, None) for n in _COPY_PROTOCOL)
+        # torch's own layers use it only to read old pickles.
+        known = known and kind.__setstate__.__module__.startswith("torch.nn.modules.")
+        known = known and not issubclass(kind, torch.jit.ScriptModule)
         _plain_types[kind] = known
     return known
 
@@ -125,7 +122,7 @@ _IMMUTABLE = frozenset(
 )
 
 
-def _fill(original: nn.Module, twin: nn.Module, memo: dict[int, Any]) -> None:
+def _fill(original: nn.Module, twin: nn.Module, memory: Memory, memo: dict[int, Any]) -> None:
     state = original.__dict__.copy()
     for name, value in original.__dict__.items():
         kind = type(value)
@@ -133,20 +130,26 @@ def _fill(original: nn.Module, twin: nn.Module, memo: dict[int, Any]) -> None:
             continue
         if kind is OrderedDict and not value:  # the many tables of hooks
             state[name] = OrderedDict()
-        elif kind is dict and not value:
-            state[name] = {}
+        elif kind in (dict, set, list) and not value:
+            state[name] = kind()
         elif kind is tuple and all(type(v) in _IMMUTABLE for v in value):
             continue
         elif name == "_parameters":
-            state[name] = {k: None if v is None else memo[id(v)] for k, v in value.items()}
+            state[name] = {k: memo.get(id(v)) for k, v in value.items()}
         elif name == "_modules":
             state[name] = {k: None if v is None else _copied(v, memo) for k, v in value.items()}
         elif name == "_buffers":
-            state[name] = {k: _buffer(v, memo) for k, v in value.items()}
+            # A norm's statistics are lent too: the one call that updates them is watched.
+            lend = memory is Memory.SHARED and _lends(original)
+            state[name] = dict(value) if lend else {k: _buffer(v, memo) for k, v in value.items()}
         else:
             state[name] = _copied(value, memo)
     state["training"] = False
     twin.__dict__ = state
+
+
+def _lends(module: nn.Module) -> bool:
+    return isinstance(module, nn.modules.batchnorm._NormBase)
 
 
 def _buffer(value: Tensor | None, memo: dict[int, Any]) -> Tensor | None:

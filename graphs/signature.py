@@ -9,11 +9,29 @@ import torch
 
 
 class Description(NamedTuple):
-    """What a torch function is called, whether it writes into its first argument, and its arguments."""
+    """What there is to know of a torch function without calling it.
+
+    Attributes:
+        name: without underscores, prefix or overload.
+        writes: it writes into its first argument.
+        arguments: their names, as far as they can be known.
+        may_write: it writes, or does so if an argument says so.
+    """
 
     name: str
     writes: bool
     arguments: tuple[str, ...]
+    may_write: bool = False
+
+
+# They write into their input if the argument `inplace` says so.
+MAYBE_INPLACE = frozenset(
+    {"relu", "relu6", "hardtanh", "hardswish", "hardsigmoid", "leaky_relu", "elu", "celu", "selu"}
+    | {"silu", "mish", "threshold", "rrelu", "dropout", "alpha_dropout", "feature_alpha_dropout"}
+    | {"dropout1d", "dropout2d", "dropout3d"}
+)
+# They write into their statistics when training.
+UPDATING_NORMS = frozenset({"batch_norm", "instance_norm"})
 
 
 _known: dict[Any, Description] = {}
@@ -27,13 +45,15 @@ def describe(target: Any) -> Description:
     >>> describe(torch.nn.functional.conv2d).arguments[:3]
     ('input', 'weight', 'bias')
     >>> describe(torch.ops.aten.mul.Tensor)
-    Description(name='mul', writes=False, arguments=('self', 'other'))
+    Description(name='mul', writes=False, arguments=('self', 'other'), may_write=False)
     """
     try:
         return _known[target]
     except (KeyError, TypeError):  # TypeError: something unhashable
         pass
     description = _described(target)
+    if description.writes or description.name in MAYBE_INPLACE | UPDATING_NORMS:
+        description = description._replace(may_write=True)
     try:
         _known[target] = description
     except TypeError:
@@ -57,11 +77,9 @@ def _described(target: Any) -> Description:
     name = getattr(target, "__name__", type(target).__name__)
     if name in ("__get__", "__set__"):
         owner = getattr(getattr(target, "__self__", None), "__name__", "")
-        return Description(
-            f"{'set_' if name == '__set__' else ''}{owner}",
-            name == "__set__" and owner == "data",
-            ("self", "value"),
-        )
+        if name == "__get__":
+            return Description(owner, False, ("self",))
+        return Description(f"set_{owner}", True, ("self", "value"))
     if name.startswith("__") and name.endswith("__"):
         core = name.strip("_")
         for prefix in ("", "r", "i"):
@@ -70,7 +88,7 @@ def _described(target: Any) -> Description:
                 names = ("other", "self") if prefix == "r" else ("self", "other")
                 return Description(plain, prefix == "i" or plain == "setitem", names)
         return Description(core, False, ("self",))
-    writes = name.endswith("_") and name not in ("requires_grad_", "share_memory_", "as_subclass_")
+    writes = name.endswith("_") and not name.startswith("__")
     plain = name.rstrip("_") if writes else name
     return Description(plain, writes, _argument_names(target, plain))
 

@@ -59,13 +59,16 @@ def _use(steps: list[Step], outputs: list[int]) -> tuple[list[int], list[bool]]:
     live = [False] * len(steps)
     as_weight = [False] * len(steps)
     for i in outputs:
-        live[i] = True
+        if i >= 0:
+            live[i] = True
     for i in range(len(steps) - 1, -1, -1):
         if not live[i]:
             continue
         step = steps[i]
         positions = _weight_positions(step) if step.kind == "call_function" else ()
         for key, source in step.inputs:
+            if source < 0:
+                continue
             live[source] = True
             if as_weight[i] or key in positions:
                 as_weight[source] = True
@@ -78,9 +81,9 @@ _positions: dict[Any, dict[int | str, str]] = {}
 
 def _weight_positions(step: Step) -> dict[int | str, str]:
     """Argument (position or keyword) -> its name, for the arguments of a layer that are weights."""
-    name, _, arguments = describe(step.target)
-    if name not in ops.LAYERS:
+    if step.name not in ops.LAYERS:
         return _NO_ARGUMENTS
+    arguments = describe(step.target).arguments
     known = _positions.get(arguments)
     if known is None:
         known = {}
@@ -92,7 +95,7 @@ def _weight_positions(step: Step) -> dict[int | str, str]:
                 known[position] = known[argument] = argument
         _positions[arguments] = known
     if (
-        ops.LAYERS[name] in ops.RECURRENT
+        ops.LAYERS[step.name] in ops.RECURRENT
         and len(step.args) > 3
         and isinstance(step.args[3], (list, tuple))
     ):
@@ -147,7 +150,10 @@ class _Builder:
     def _visit_call(self, index: int, step: Step) -> None:
         data = [self.node[i] for _, i in step.inputs if i in self.node and i not in self.weights]
         weighted = [(key, i) for key, i in step.inputs if i in self.weights]
-        name = describe(step.target).name
+        name = step.name
+        if name in ops.SHAPE_ONLY:
+            # Another tensor only lends its shape or type: nothing flows from it.
+            data, weighted = data[: ops.SHAPE_ONLY[name]], weighted[: ops.SHAPE_ONLY[name]]
         layer = ops.LAYERS.get(name)
         if layer and weighted and not (self.as_weight[index] and not data):
             positions = _weight_positions(step)
@@ -273,7 +279,7 @@ class _Builder:
                 break
             before = self.steps[todo.pop(0)]
             if before.kind == "call_function":
-                names.add(describe(before.target).name)
+                names.add(before.name)
                 todo += [k for _, k in before.inputs if k in self.node and k not in self.weights]
         if not names & {"rsqrt", "sqrt", "std", "norm", "linalg_vector_norm", "vector_norm"}:
             return None
@@ -282,17 +288,30 @@ class _Builder:
     # --- the end -------------------------------------------------------------------------------
 
     def mark_classifiers(self, ends: list[int]) -> None:
-        """Give the last layers before the outputs their role, by structure alone."""
+        """Give the last layers before the outputs their role, by structure alone.
+
+        Walks back from the outputs to the first nodes with weights. Of these, the ones that
+        another of them depends on (around it goes a skip connection) are not the last.
+        """
+        stops = []
         todo, seen = list(ends), set(ends)
         while todo:
-            draft = self.drafts[todo[-1]]
             here = todo.pop()
-            if draft.roles and draft.op in ops.HEADS:
+            draft = self.drafts[here]
+            if draft.roles and draft.op not in ("shift", "scale"):
+                stops.append(here)
+            else:
+                todo += _unseen(self.sources[here], seen)
+        todo, earlier = [s for stop in stops for s in self.sources[stop]], set[int]()
+        while todo:
+            here = todo.pop()
+            if here not in earlier:
+                earlier.add(here)
+                todo += self.sources[here]
+        for stop in stops:
+            draft = self.drafts[stop]
+            if draft.op in ops.HEADS and stop not in earlier:
                 draft.roles = {n: _CLASSIFIER.get(r, r) for n, r in draft.roles.items()}
-            elif not draft.roles or draft.op in ("shift", "scale"):
-                new = [s for s in self.sources[here] if s not in seen]
-                seen.update(new)
-                todo += new
 
     def finish(self) -> Compact:
         nodes = []
@@ -311,6 +330,12 @@ class _Builder:
             )
         edges = [(u, v) for v, sources in enumerate(self.sources) for u in sources if u >= 0]
         return Compact(nodes, sorted(edges), dict(self.other))
+
+
+def _unseen(nodes: list[int], seen: set[int]) -> list[int]:
+    new = [n for n in nodes if n >= 0 and n not in seen]
+    seen.update(new)
+    return new
 
 
 _CLASSIFIER = {Role.WEIGHT: Role.CLASSIFIER, Role.BIAS: Role.CLASSIFIER_BIAS}

@@ -6,24 +6,26 @@ pass is fastest; large ones start on the meta device, where it needs no memory a
 
 from __future__ import annotations
 
+import copy
+import gc
 import inspect
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from graphs import example, export
 from graphs.errors import GraphError
 from graphs.graph import Graph, Report, Shape
+from graphs.inventory import Inventory, take_inventory
 from graphs.orphans import orphan_nodes
 from graphs.record import Step, Tape, WritesParameterError, listen, to_fx
-from graphs.replica import Memory, replicate
+from graphs.replica import Memory, Replica, replicate
 from graphs.simplify import Compact, simplify
 
 # Up to here a pass on real tensors is faster than one on the meta device, whose kernels are Python.
@@ -42,7 +44,7 @@ class FrontEnd:
 
 
 _REAL = FrontEnd("functions", Memory.SHARED)
-_REAL_OPERATORS = FrontEnd("operators", Memory.SHARED, operators=True)
+_REAL_OPERATORS = FrontEnd("operators", Memory.OWN, operators=True)
 _META = FrontEnd("functions/meta", Memory.META)
 _META_EXPORTING = FrontEnd("functions/meta/exporting", Memory.META, exporting=True)
 _META_OPERATORS = FrontEnd("operators/meta", Memory.META, operators=True)
@@ -106,21 +108,26 @@ def _first_that_passes(model: nn.Module, example_input: object) -> tuple[Graph, 
     if not isinstance(model, nn.Module):
         raise GraphError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
     call = example.arguments(example_input)
-    with _kept_random_state():
+    with _kept_random_state(), _no_collection():
         model = _initialised(model, call)
-        call = _fitted(call, model)
+        inventory = take_inventory(model)
+        if not inventory.parameters:
+            raise GraphError(
+                f"{type(model).__name__} has no parameters: there is nothing to generate"
+            )
+        call = _fitted(call, inventory)
         attempts: list[str] = []
         errors: list[Exception] = []
         inexact: tuple[Graph, Recording] | None = None
-        for front_end in _chain(model, call):
+        for front_end in _chain(inventory, call):
             try:
-                recording = _run(front_end, model, call)
+                recording = _run(front_end, model, inventory, call)
             except Exception as err:  # whatever the model's own code raises
                 attempts.append(f"{front_end.name}: {_reason(err)}")
                 errors.append(err)
                 continue
             compact = simplify(recording.steps, recording.outputs, recording.side_outputs)
-            graph = _graph(model, compact, recording, front_end.name, tuple(attempts))
+            graph = _graph(model, inventory, compact, recording, front_end.name, tuple(attempts))
             problem = _difference(graph, recording)
             if problem is None:
                 return graph, recording
@@ -135,26 +142,20 @@ def _first_that_passes(model: nn.Module, example_input: object) -> tuple[Graph, 
 # --- before the pass ---------------------------------------------------------------------------
 
 
-def _chain(model: nn.Module, call: example.Arguments) -> tuple[FrontEnd, ...]:
-    first = next(model.parameters(), None)
-    if first is None:
-        raise GraphError(f"{type(model).__name__} has no parameters: there is nothing to generate")
-    if any(p.is_meta for p in model.parameters()):
+def _chain(inventory: Inventory, call: example.Arguments) -> tuple[FrontEnd, ...]:
+    parameters = inventory.parameters.values()
+    if any(p.is_meta for p in parameters):
         return _META, _META_EXPORTING, _META_OPERATORS, _ZEROS
-    inputs = sum(t.numel() for t in example.tensors((call.args, call.kwargs)))
-    small = inputs <= _SMALL_INPUT and sum(p.numel() for p in model.parameters()) <= _SMALL_MODEL
-    if small:
+    num_inputs = sum(t.numel() for t in example.tensors((call.args, call.kwargs)))
+    if num_inputs <= _SMALL_INPUT and sum(p.numel() for p in parameters) <= _SMALL_MODEL:
         return _REAL, _REAL_OPERATORS, _META_EXPORTING, _EXPORT
     return _META, _META_EXPORTING, _REAL, _REAL_OPERATORS, _EXPORT
 
 
 def _initialised(model: nn.Module, call: example.Arguments) -> nn.Module:
     """The model itself, or a copy with its lazy parameters made by one pass."""
-    lazy = [n for n, p in model.named_parameters() if isinstance(p, UninitializedTensorMixin)]
-    if not lazy:
+    if not any(isinstance(m, LazyModuleMixin) for m in model.modules()):
         return model
-    import copy
-
     model = copy.deepcopy(model)
     call = example.prepared(call, Tensor.clone)
     try:
@@ -162,14 +163,14 @@ def _initialised(model: nn.Module, call: example.Arguments) -> nn.Module:
             model.eval()(*call.args, **call.kwargs)
     except Exception as err:
         raise GraphError(
-            f"{type(model).__name__}: the pass that should initialise {lazy[0]!r} failed: {err}"
+            f"{type(model).__name__}: the pass that should initialise its lazy modules failed: {err}"
         ) from err
     return model
 
 
-def _fitted(call: example.Arguments, model: nn.Module) -> example.Arguments:
+def _fitted(call: example.Arguments, inventory: Inventory) -> example.Arguments:
     """The example in the model's half precision, if it has one; else as it is."""
-    kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    kinds = {p.dtype for p in inventory.parameters.values() if p.is_floating_point()}
     if len(kinds) != 1 or not kinds <= {torch.float16, torch.bfloat16}:
         return call
     kind = kinds.pop()
@@ -179,45 +180,62 @@ def _fitted(call: example.Arguments, model: nn.Module) -> example.Arguments:
 @contextmanager
 def _kept_random_state() -> Iterator[None]:
     """Runs a pass that may draw numbers: always the same ones, and the caller's stay in place."""
-    python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        random.seed(0)
-        np.random.seed(0)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
+    cuda = torch.cuda.is_initialized()
+    state = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    cuda_states = torch.cuda.get_rng_state_all() if cuda else []
+    torch.default_generator.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)
+    if cuda:
+        torch.cuda.manual_seed_all(0)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state[0])
+        random.setstate(state[1])
+        np.random.set_state(state[2])
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda_states)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keeps the garbage collector from walking a big process again and again meanwhile."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 # --- the pass ----------------------------------------------------------------------------------
 
 
-def _run(front_end: FrontEnd, model: nn.Module, call: example.Arguments) -> Recording:
-    if front_end is _EXPORT:
-        return _run_export(model, call)
-    try:
-        return _run_recorder(front_end, front_end.memory, model, call)
-    except WritesParameterError:
-        return _run_recorder(front_end, Memory.OWN, model, call)
-
-
-def _run_recorder(
-    front_end: FrontEnd, memory: Memory, model: nn.Module, call: example.Arguments
+def _run(
+    front_end: FrontEnd, model: nn.Module, inventory: Inventory, call: example.Arguments
 ) -> Recording:
-    replica = replicate(model, memory)
-    call = example.prepared(call, _mover(memory, model))
+    if front_end is _EXPORT:
+        return _run_export(model, inventory, call)
+    try:
+        return _run_recorder(front_end, replicate(model, inventory, front_end.memory), call)
+    except WritesParameterError:
+        return _run_recorder(front_end, replicate(model, inventory, Memory.OWN), call)
+
+
+def _run_recorder(front_end: FrontEnd, replica: Replica, call: example.Arguments) -> Recording:
+    call = example.prepared(call, _mover(replica))
     tape = Tape(replica)
     for tensor in example.tensors((call.args, call.kwargs)):
         tape.add_input(tensor)
-    with _exporting(front_end.exporting), torch.enable_grad():
-        with listen(tape, operators=front_end.operators):
-            result = replica.model(*call.args, **call.kwargs)
+    listening = listen(tape, operators=front_end.operators)
+    with _exporting(front_end.exporting), torch.enable_grad(), listening:
+        result = replica.model(*call.args, **call.kwargs)
     main, side = example.outputs(result)
     if not main and not side:
         raise GraphError(
-            f"{type(model).__name__} returned no tensor but {type(result).__name__}: "
+            f"{type(replica.model).__name__} returned no tensor but {type(result).__name__}: "
             "there is no output to trace back from"
         )
     return Recording(
@@ -228,25 +246,26 @@ def _run_recorder(
     )
 
 
-def _run_export(model: nn.Module, call: example.Arguments) -> Recording:
-    replica = replicate(model, Memory.OWN)
-    call = example.prepared(call, _mover(Memory.OWN, model))
-    steps, outputs = export.export_steps(replica.model, call)
-    twin = replicate(model, Memory.OWN)
+def _run_export(model: nn.Module, inventory: Inventory, call: example.Arguments) -> Recording:
+    replica = replicate(model, inventory, Memory.OWN)
+    moved = example.prepared(call, _mover(replica))
+    steps, outputs = export.export_steps(replica.model, moved)
     with torch.enable_grad():
-        main, side = example.outputs(twin.model(*call.args, **call.kwargs))
-    return Recording(steps, outputs, [], _reached(main + side, twin.parameters))
+        main, side = example.outputs(replica.model(*moved.args, **moved.kwargs))
+    return Recording(steps, outputs, [], _reached(main + side, replica.parameters))
 
 
-def _mover(memory: Memory, model: nn.Module) -> Any:
-    device = next(model.parameters()).device
+def _mover(replica: Replica) -> Callable[[Tensor], Tensor]:
+    """A copy of a tensor of the example, where the copy of the model is."""
+    device = next(replica.model.parameters()).device
+    memory = replica.memory
 
     def move(tensor: Tensor) -> Tensor:
         if memory is Memory.META:
             return tensor.detach().to("meta") if not tensor.is_meta else torch.empty_like(tensor)
         if memory is Memory.ZEROS and tensor.is_meta:
             return torch.zeros_like(tensor, device="cpu")
-        return tensor.detach().to(device if device.type != "meta" else "cpu", copy=True)
+        return tensor.detach().to(device, copy=True)
 
     return move
 
@@ -286,6 +305,7 @@ def _reached(outputs: list[Tensor], names: dict[int, str]) -> frozenset[str]:
 
 def _graph(
     model: nn.Module,
+    inventory: Inventory,
     compact: Compact,
     recording: Recording,
     front_end: str,
@@ -293,7 +313,7 @@ def _graph(
 ) -> Graph:
     shapes: dict[str, Shape] = {}
     frozen = set()
-    for name, parameter in model.named_parameters():
+    for name, parameter in inventory.parameters.items():
         shapes[name] = tuple(parameter.shape)
         if not parameter.requires_grad:
             frozen.add(name)
@@ -309,17 +329,10 @@ def _graph(
         nodes=tuple(compact.nodes) + orphans,
         edges=tuple(compact.edges),
         frozen=frozenset(frozen),
-        ties=_ties(model, len(shapes)),
+        ties=inventory.ties,
         front_end=front_end,
         report=report,
     )
-
-
-def _ties(model: nn.Module, num_distinct: int) -> tuple[tuple[str, ...], ...]:
-    groups: dict[int, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        groups.setdefault(id(parameter), []).append(name)
-    return tuple(tuple(g) for g in groups.values() if len(g) > 1)
 
 
 def _difference(graph: Graph, recording: Recording) -> tuple[str, str] | None:
@@ -344,11 +357,12 @@ def _gradient_paths(recording: Recording) -> set[str]:
     steps = recording.steps
     live = [False] * len(steps)
     for i in recording.outputs + recording.side_outputs:
-        live[i] = steps[i].has_gradient
+        live[i] = i >= 0 and steps[i].has_gradient
     for i in range(len(steps) - 1, -1, -1):
         if live[i]:
             for _, source in steps[i].inputs:
-                live[source] = live[source] or steps[source].has_gradient
+                if source >= 0 and not live[source]:
+                    live[source] = steps[source].has_gradient
     return {s.target for s, on in zip(steps, live, strict=True) if on and s.kind == "get_attr"}
 
 
