@@ -179,6 +179,7 @@ JOINS: dict[str, tuple[str, str]] = {
     "_scaled_dot_product_flash_attention_for_cpu": ("attention", "attention"),
     "_scaled_dot_product_fused_attention_overrideable": ("attention", "attention"),
     "flex_attention": ("attention", "attention"),
+    "_pad_packed_sequence": ("index", "index"),
     "cdist": ("matmul", "matmul"),
     "cosine_similarity": ("matmul", "matmul"),
     "conv_depthwise2d": ("matmul", "matmul"),

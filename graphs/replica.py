@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import io
 import types
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphs.inventory import Inventory
+from graphs.inventory import Inventory, take_inventory
 
 
 class Memory(enum.Enum):
@@ -38,6 +39,7 @@ class Replica:
         parameters: id of a parameter of the copy -> its canonical name in the original.
         modules: id of a module of the copy -> its path.
         borrowed: tensors of the original that are lent to the copy.
+        held: keeps alive what the identities above belong to.
     """
 
     model: nn.Module
@@ -45,6 +47,7 @@ class Replica:
     modules: dict[int, str]
     memory: Memory
     borrowed: tuple[Tensor, ...] = ()
+    held: tuple[Any, ...] = ()
 
 
 def replicate(model: nn.Module, inventory: Inventory, memory: Memory) -> Replica:
@@ -52,9 +55,9 @@ def replicate(model: nn.Module, inventory: Inventory, memory: Memory) -> Replica
     memo: dict[int, Any] = {}
     names: dict[int, str] = {}
     for name, parameter in inventory.parameters.items():
-        twin = parameter if memory is Memory.SHARED else _parameter(parameter, memory)
-        memo[id(parameter)] = twin
-        names[id(twin)] = name
+        own = parameter if memory is Memory.SHARED else _parameter(parameter, memory)
+        memo[id(parameter)] = own
+        names[id(own)] = name
     if memory in (Memory.META, Memory.ZEROS):
         for buffer in model.buffers():
             memo[id(buffer)] = _moved(buffer, memory)
@@ -78,7 +81,14 @@ def replicate(model: nn.Module, inventory: Inventory, memory: Memory) -> Replica
     if memory is Memory.SHARED:
         statistics = [b for m in modules.values() if _lends(m) for b in m._buffers.values()]
         borrowed = (*inventory.parameters.values(), *[b for b in statistics if b is not None])
-    return Replica(memo[id(model)], names, paths, memory, borrowed)
+    twin = memo[id(model)]
+    held = tuple(memo.values())
+    if len(plain) < len(modules):
+        # A copy protocol of its own (a scripted module's) need not use the parameters made above.
+        found = take_inventory(twin).parameters
+        names |= {id(parameter): name for name, parameter in found.items()}
+        held += tuple(found.values())
+    return Replica(twin, names, paths, memory, borrowed, held)
 
 
 def _parameter(parameter: nn.Parameter, memory: Memory) -> nn.Parameter:
@@ -166,7 +176,19 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
         # A cached result that still has its history cannot be deep-copied.
         memo[id(value)] = value.detach().clone().requires_grad_(value.requires_grad)
         return memo[id(value)]
+    if isinstance(value, torch.jit.ScriptModule):
+        return _scripted(value, memo)
     try:
         return copy.deepcopy(value, memo)
     except Exception:  # whatever a class's copy protocol raises; sharing it is the way out
         return value
+
+
+def _scripted(module: torch.jit.ScriptModule, memo: dict[int, Any]) -> Any:
+    """A copy by way of the file format: a deep copy would go on running the original's code."""
+    file = io.BytesIO()
+    torch.jit.save(module, file)
+    file.seek(0)
+    twin = torch.jit.load(file)
+    memo.update([(id(a), b) for a, b in zip(module.modules(), twin.modules(), strict=True)])
+    return twin

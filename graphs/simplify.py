@@ -155,7 +155,8 @@ class _Builder:
             # Another tensor only lends its shape or type: nothing flows from it.
             data, weighted = data[: ops.SHAPE_ONLY[name]], weighted[: ops.SHAPE_ONLY[name]]
         layer = ops.LAYERS.get(name)
-        if layer and weighted and not (self.as_weight[index] and not data):
+        in_weight = self.as_weight[index] and not data and layer in ops.NORMS
+        if layer and weighted and not in_weight:
             positions = _weight_positions(step)
             # A parameter in the place of the data (learned queries) is a source, not a weight.
             data += [self.as_data(i) for key, i in weighted if key not in positions]
@@ -369,6 +370,8 @@ def _layer_role(op: str, argument: str | None, dimensions: int) -> Role:
         return Role.EMBEDDING
     if op in ops.RECURRENT:
         is_bias = dimensions < 2
+    elif not is_bias and dimensions < 2:
+        return Role.STANDALONE  # the gain of a normalised weight
     return Role.BIAS if is_bias else Role.WEIGHT
 
 

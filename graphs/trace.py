@@ -13,11 +13,13 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import UninitializedBuffer
 
 from graphs import example, export
 from graphs.errors import GraphError
@@ -156,7 +158,11 @@ def _initialised(model: nn.Module, call: example.Arguments) -> nn.Module:
     """The model itself, or a copy with its lazy parameters made by one pass."""
     if not any(isinstance(m, LazyModuleMixin) for m in model.modules()):
         return model
-    model = copy.deepcopy(model)
+    memo: dict[int, Any] = {}
+    for buffer in model.buffers():
+        if isinstance(buffer, UninitializedBuffer):  # has no copy protocol of its own
+            memo[id(buffer)] = UninitializedBuffer(device=buffer.device, dtype=buffer.dtype)
+    model = copy.deepcopy(model, memo)
     call = example.prepared(call, Tensor.clone)
     try:
         with torch.no_grad():
