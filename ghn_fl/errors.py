@@ -1,9 +1,12 @@
 """Everything that is said to a person who gave input we cannot use, in one tree.
 
 GhnFlError                     this package's own
+    GHNError                   a hypernetwork, or what it was asked to generate
+graphs.GraphError              a model that cannot be traced, a graph that is none
 zoo.SpecError                  a model that cannot be parsed, built, scaled or fitted
 """
 
+from graphs.errors import GraphError
 from zoo.errors import SpecError
 
 
@@ -11,4 +14,8 @@ class GhnFlError(ValueError):
     """Base of the package's errors for people: expected, got, where, what to do."""
 
 
-USER_ERRORS: tuple[type[Exception], ...] = (GhnFlError, SpecError)
+class GHNError(GhnFlError):
+    """A hypernetwork that cannot be built, read, asked or taught that way."""
+
+
+USER_ERRORS: tuple[type[Exception], ...] = (GhnFlError, GraphError, SpecError)

@@ -1,0 +1,156 @@
+"""Node features: operator, shape, and the parameters' current values.
+
+x_v = Emb_op + [Emb_ch(out); Emb_ch(in); Emb_sp(kh); Emb_sp(kw)] + mean over its parameters of
+TransformerEnc(q). An operator's weight and bias stand on one node here (the authors give a bias a
+node of its own), so a node has the encodings of all its parameters, each marked with its role.
+
+Suffixes: N nodes, Q parameters, L values of a parameter, H width.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ghn_fl.hypernet.config import GHNConfig
+from ghn_fl.hypernet.decode import sinusoid
+from graphs import OPS, Role
+
+SPATIAL_BINS = (1, 3, 5, 7, 9, 11, 14, 16)
+_BUCKETS = (8, 32)  # shorter parameters are encoded together, padded no further than this
+
+
+def channel_bins(num_classes: int) -> tuple[int, ...]:
+    """The channel counts that have an embedding of their own: 391 for 10 classes."""
+    steps = (*range(8, 64, 8), *range(64, 4096, 16), *range(4096, 8193, 32))
+    return tuple(sorted({1, 3, num_classes, *steps}))
+
+
+def nearest_bin(size: int, bins: Sequence[int]) -> int:
+    """Index of the bin nearest to `size`, the larger one of two; 4 to 7 go up to 8.
+
+    >>> [SPATIAL_BINS[nearest_bin(k, SPATIAL_BINS)] for k in (1, 2, 3, 12, 31)]
+    [1, 3, 3, 11, 16]
+    """
+    above = bisect.bisect_left(bins, size)
+    if above == 0 or above == len(bins):
+        return min(above, len(bins) - 1)
+    low, high = bins[above - 1], bins[above]
+    return above if high - size <= size - low or (low == 3 and high == 8) else above - 1
+
+
+def shape_bins(shape: Sequence[int], channels: Sequence[int]) -> tuple[int, int, int, int]:
+    """Bin indices of (out, in, height, width); the index behind the last means "no parameter"."""
+    if shape[0] == 0:
+        return len(channels), len(channels), len(SPATIAL_BINS), len(SPATIAL_BINS)
+    out, inp, height, width = shape
+    return (
+        nearest_bin(out, channels),
+        nearest_bin(inp, channels),
+        nearest_bin(height, SPATIAL_BINS),
+        nearest_bin(width, SPATIAL_BINS),
+    )
+
+
+def shorten(values: Tensor, length: int, pooling: str) -> Tensor:
+    """At most `length` numbers that stand for a parameter.
+
+    >>> shorten(torch.arange(260.0), 128, "chunk")[[0, 1, -1]]
+    tensor([  0.5000,   2.5000, 254.5000])
+    """
+    flat = values.detach().float().flatten()
+    if flat.numel() <= length:
+        return flat
+    if pooling == "adaptive":
+        return F.adaptive_avg_pool1d(flat[None], length)[0]
+    step = flat.numel() // length
+    return flat[: step * length].reshape(length, step).mean(1)
+
+
+class ValueEncoder(nn.Module):
+    """A sequence of numbers to one vector: Linear(1, H), positions, one Transformer layer, mean."""
+
+    def __init__(self, config: GHNConfig) -> None:
+        super().__init__()
+        self.lift = nn.Linear(1, config.width)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layer = nn.TransformerEncoderLayer(
+            config.width, nhead=4, dim_feedforward=64, dropout=config.dropout, batch_first=True
+        )
+        self.norm = nn.LayerNorm(config.width)
+        positions = sinusoid(torch.arange(config.value_length), config.width)
+        self.positions: Tensor
+        self.register_buffer("positions", positions, persistent=False)
+
+    def forward(self, sequences: Sequence[Tensor]) -> Tensor:
+        """Encodings of Q sequences of any lengths, shape (Q, H)."""
+        lengths = [len(s) for s in sequences]
+        buckets: dict[int, list[int]] = {}
+        for i, n in enumerate(lengths):
+            size = next((b for b in _BUCKETS if n <= b), len(self.positions))
+            buckets.setdefault(size, []).append(i)
+        parts, order = [], []
+        for size, members in buckets.items():
+            parts.append(self._encode([sequences[i] for i in members], size))
+            order += members
+        return torch.cat(parts)[torch.tensor(order).argsort()]
+
+    def _encode(self, sequences: list[Tensor], size: int) -> Tensor:
+        lengths_Q1 = torch.tensor([[len(s)] for s in sequences])
+        values_QL = torch.stack([F.pad(s, (0, size - len(s))) for s in sequences])
+        real_QL = torch.arange(size) < lengths_Q1  # explicit lengths: any value may be genuine
+        x_QLH = self.lift(values_QL.unsqueeze(-1)) + self.positions[:size]
+        x_QLH = self.norm(self.layer(self.dropout(x_QLH), src_key_padding_mask=~real_QL))
+        mean_QH: Tensor = (x_QLH * real_QL.unsqueeze(-1)).sum(1) / lengths_Q1
+        return mean_QH
+
+
+class NodeEncoder(nn.Module):
+    """Features of all nodes of a batch, from operator, shape and values."""
+
+    def __init__(self, config: GHNConfig) -> None:
+        super().__init__()
+        quarter = config.width // 4
+        self.op = nn.Embedding(len(OPS), config.width)
+        self.channels = nn.Embedding(len(channel_bins(config.num_classes)) + 1, quarter)
+        self.spatial = nn.Embedding(len(SPATIAL_BINS) + 1, quarter)
+        self.values = ValueEncoder(config)
+        self.role = nn.Embedding(len(Role), config.width)
+        self.mix = (
+            nn.Linear(3 * config.width, config.width) if config.features == "concat" else None
+        )
+
+    def forward(
+        self,
+        op_N: Tensor,
+        bins_N4: Tensor,
+        values: Sequence[Tensor],
+        node_Q: Tensor,
+        role_Q: Tensor,
+    ) -> Tensor:
+        """Features, shape (N, H).
+
+        Args:
+            op_N: index of every node's operator in `graphs.OPS`.
+            bins_N4: `shape_bins` of every node's first parameter.
+            values: shortened current values of Q parameters.
+            node_Q: the node that each of them belongs to.
+            role_Q: index of its role.
+        """
+        ops_NH: Tensor = self.op(op_N)
+        shapes_N4 = [self.channels(bins_N4[:, :2]), self.spatial(bins_N4[:, 2:])]
+        shapes_NH = torch.cat(shapes_N4, 1).flatten(1)
+        values_NH = torch.zeros_like(ops_NH)
+        if values:
+            encoded_QH = self.values(values) + self.role(role_Q)
+            count_N1 = torch.zeros(len(op_N), 1).index_add(0, node_Q, torch.ones(len(node_Q), 1))
+            summed_NH = values_NH.index_add(0, node_Q, encoded_QH)
+            values_NH = summed_NH / count_N1.clamp(min=1)
+        if self.mix is None:
+            return ops_NH + shapes_NH + values_NH
+        mixed_NH: Tensor = self.mix(torch.cat([ops_NH, shapes_NH, values_NH], 1))
+        return mixed_NH

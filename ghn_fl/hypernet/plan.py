@@ -1,0 +1,118 @@
+"""What the hypernetwork needs of a graph, worked out once a graph; and batches of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from ghn_fl.hypernet.config import GHNConfig
+from ghn_fl.hypernet.embed import channel_bins, shape_bins
+from ghn_fl.hypernet.gatedgnn import Sweep, plan_sweep
+from graphs import Graph, Role
+from graphs.batch import ROLES, to_data
+from graphs.graph import Shape
+
+_LEGACY_HEADS = ("classifier.", "heads.")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A parameter to generate, and what its decoder must know."""
+
+    name: str
+    node: int
+    op: str
+    role: Role
+    slot: int  # which one of the parameters that this node decodes alike: ih and hh of an LSTM
+    shape: Shape
+    transposed: bool
+
+    @property
+    def kind(self) -> tuple[str, Role, int, Shape, bool]:
+        """Slots of one kind are decoded together."""
+        return self.op, self.role, self.slot, self.shape, self.transposed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph as tensors, its parameters to generate, and all of them with node and role."""
+
+    data: Data
+    slots: tuple[Slot, ...]
+    values: tuple[tuple[str, int, Role], ...]
+
+
+@lru_cache(maxsize=4096)
+def plan(graph: Graph, config: GHNConfig) -> Plan:
+    """The plan of a graph; equal graphs share theirs."""
+    channels = channel_bins(config.num_classes)
+    data = to_data(graph, config.cutoff if config.virtual_edges else 1)
+    data.bins = torch.tensor([shape_bins(shape, channels) for shape in data.shape.tolist()])
+    return Plan(data, *_parameters(graph, config))
+
+
+def _parameters(
+    graph: Graph, config: GHNConfig
+) -> tuple[tuple[Slot, ...], tuple[tuple[str, int, Role], ...]]:
+    slots: dict[str, Slot] = {}
+    values: dict[str, tuple[str, int, Role]] = {}
+    for i, node in enumerate(graph.nodes):
+        seen: dict[Role, int] = {}
+        for name, shape in node.parameters.items():
+            role = _role(name, node.roles[name], config)
+            slot = seen[role] = seen.get(role, -1) + 1
+            values.setdefault(name, (name, i, role))
+            generated = role is not Role.NORM_BIAS or config.norm_bias
+            if generated and name not in graph.frozen and name not in slots:
+                transposed = bool(node.attributes.get("transposed", 0))
+                slots[name] = Slot(name, i, node.op, role, slot, shape, transposed)
+    return tuple(slots.values()), tuple(values.values())
+
+
+def _role(name: str, role: Role, config: GHNConfig) -> Role:
+    if config.head_match == "role" or name.startswith(_LEGACY_HEADS):
+        return role
+    plain = {Role.CLASSIFIER: Role.WEIGHT, Role.CLASSIFIER_BIAS: Role.BIAS}
+    return plain.get(role, role)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Several graphs side by side, as the encoder reads them."""
+
+    op_N: Tensor
+    bins_N4: Tensor
+    sweeps: tuple[Sweep, Sweep]
+    values: list[Tensor]
+    node_Q: Tensor
+    role_Q: Tensor
+    start: list[int]  # first node of every graph
+
+
+def join(plans: Sequence[Plan], values: Sequence[Mapping[str, Tensor]]) -> Joined:
+    """The batch of some plans; `values` are each graph's shortened current parameters."""
+    batch = Batch.from_data_list([p.data for p in plans])
+    start: list[int] = batch.ptr.tolist()[:-1]
+    known = [
+        (first + node, ROLES.index(role), current[name])
+        for p, first, current in zip(plans, start, values, strict=True)
+        for name, node, role in p.values
+        if name in current
+    ]
+    return Joined(
+        op_N=batch.op,
+        bins_N4=batch.bins,
+        sweeps=(
+            plan_sweep(batch.level, batch.edge_index, batch.edge_distance),
+            plan_sweep(batch.level_from_end, batch.edge_index.flip(0), batch.edge_distance),
+        ),
+        values=[value for _, _, value in known],
+        node_Q=torch.tensor([node for node, _, _ in known], dtype=torch.long),
+        role_Q=torch.tensor([role for _, role, _ in known], dtype=torch.long),
+        start=start,
+    )
