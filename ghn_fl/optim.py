@@ -35,10 +35,10 @@ def adam(
     step = state.step + 1
     new, first, second = dict(parameters), dict(state.first), dict(state.second)
     for name, g in gradients.items():
-        m = beta1 * state.first.get(name, torch.zeros_like(g)) + (1 - beta1) * g
-        v = beta2 * state.second.get(name, torch.zeros_like(g)) + (1 - beta2) * g * g
-        denominator = (v / (1 - beta2**step)).sqrt() + eps
-        new[name] = parameters[name] - lr / (1 - beta1**step) * m / denominator
+        m = torch.lerp(state.first.get(name, torch.zeros_like(g)), g, 1 - beta1)
+        v = (beta2 * state.second.get(name, torch.zeros_like(g))).addcmul_(g, g, value=1 - beta2)
+        denominator = (v / (1 - beta2**step)).sqrt_().add_(eps)
+        new[name] = parameters[name].addcdiv(m, denominator, value=-lr / (1 - beta1**step))
         first[name], second[name] = m, v
     return new, AdamState(step, first, second)
 

@@ -21,6 +21,7 @@ from ghn_fl.hypernet.decode import sinusoid
 from graphs import OPS, Role
 
 SPATIAL_BINS = (1, 3, 5, 7, 9, 11, 14, 16)
+_HEADS = 4
 _BUCKETS = (8, 32)  # shorter parameters are encoded together, padded no further than this
 
 
@@ -72,26 +73,32 @@ def shorten(values: Tensor, length: int, pooling: str) -> Tensor:
 
 
 class ValueEncoder(nn.Module):
-    """A sequence of numbers to one vector: Linear(1, H), positions, one Transformer layer, mean."""
+    """A sequence of numbers to one vector: Linear(1, H), positions, one Transformer layer, mean.
+
+    The layer is the authors': 4 heads, 64 units in the feed-forward part, norms after. Their
+    dropout on its input is left out: without it the input is linear in the values, and queries,
+    keys and values come from two small products instead of a large one.
+    """
 
     def __init__(self, config: GHNConfig) -> None:
         super().__init__()
-        self.lift = nn.Linear(1, config.width)
-        self.dropout = nn.Dropout(config.dropout)
-        self.layer = nn.TransformerEncoderLayer(
-            config.width, nhead=4, dim_feedforward=64, dropout=config.dropout, batch_first=True
-        )
-        self.norm = nn.LayerNorm(config.width)
-        positions = sinusoid(torch.arange(config.value_length), config.width)
-        self.positions: Tensor
-        self.register_buffer("positions", positions, persistent=False)
+        width = config.width
+        self.length, self.dropout = config.value_length, config.dropout
+        self.lift = nn.Linear(1, width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm1 = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 64)
+        self.down = nn.Linear(64, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width)
 
     def forward(self, sequences: Sequence[Tensor]) -> Tensor:
         """Encodings of Q sequences of any lengths, shape (Q, H)."""
         lengths = [len(s) for s in sequences]
         buckets: dict[int, list[int]] = {}
         for i, n in enumerate(lengths):
-            size = next((b for b in _BUCKETS if n <= b), len(self.positions))
+            size = next((b for b in _BUCKETS if n <= b), self.length)
             buckets.setdefault(size, []).append(i)
         parts, order = [], []
         for size, members in buckets.items():
@@ -101,12 +108,23 @@ class ValueEncoder(nn.Module):
 
     def _encode(self, sequences: list[Tensor], size: int) -> Tensor:
         lengths_Q1 = torch.tensor([[len(s)] for s in sequences])
-        values_QL = torch.stack([F.pad(s, (0, size - len(s))) for s in sequences])
+        values_QL1 = torch.stack([F.pad(s, (0, size - len(s))) for s in sequences]).unsqueeze(-1)
         real_QL = torch.arange(size) < lengths_Q1  # explicit lengths: any value may be genuine
-        x_QLH = self.lift(values_QL.unsqueeze(-1)) + self.positions[:size]
-        x_QLH = self.norm(self.layer(self.dropout(x_QLH), src_key_padding_mask=~real_QL))
-        mean_QH: Tensor = (x_QLH * real_QL.unsqueeze(-1)).sum(1) / lengths_Q1
+        mask = None if real_QL.all() else real_QL[:, None, None, :]
+        slope_H = self.lift.weight[:, 0]
+        rest_LH = self.lift.bias + sinusoid(torch.arange(size), len(slope_H))
+        x_QLH = values_QL1 * slope_H + rest_LH
+        qkv_QLK = values_QL1 * F.linear(slope_H, self.qkv.weight) + self.qkv(rest_LH)  # = qkv(x)
+        q, k, v = qkv_QLK.unflatten(2, (3, _HEADS, -1)).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
+        x_QLH = self.norm1(x_QLH + self._drop(self.out(mixed)))
+        x_QLH = self.norm2(x_QLH + self._drop(self.down(F.relu(self.up(x_QLH)))))
+        real_QL1 = real_QL.unsqueeze(-1)
+        mean_QH: Tensor = (self.norm(x_QLH) * real_QL1).sum(1) / lengths_Q1
         return mean_QH
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training)
 
 
 class NodeEncoder(nn.Module):

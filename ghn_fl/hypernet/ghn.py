@@ -7,6 +7,7 @@ One hypernetwork serves any mix of architectures, those it has never seen too.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,6 +161,14 @@ class GHN(nn.Module):
                 weights[b][slot.name] = weight
         return weights
 
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> GHN:
+        """A hypernetwork of the same config and mode that has these parameters."""
+        # deepcopy takes what it finds in its memo instead of copying it
+        memo: dict[int, Any] = {
+            id(p): nn.Parameter(parameters[name]) for name, p in self.named_parameters()
+        }
+        return copy.deepcopy(self, memo)
+
     def save(self, path: str | Path) -> None:
         """Write the hypernetwork and its config into one safetensors file, all or nothing."""
         store.save(path, self.config, self.state_dict())
@@ -168,10 +177,11 @@ class GHN(nn.Module):
     def load(cls, path: str | Path) -> GHN:
         """The hypernetwork of a .safetensors file or of a run folder, ready to generate."""
         config, tensors = store.load(path)
-        ghn = cls(config)
+        with torch.device("meta"):
+            ghn = cls(config)
         store.check_tensors(path, tensors, ghn.state_dict())
-        ghn.load_state_dict(tensors)
-        return ghn.eval()
+        ghn.load_state_dict(tensors, assign=True)
+        return ghn.requires_grad_().eval()
 
 
 def _checked_size(graph: Graph) -> Graph:

@@ -10,7 +10,6 @@ the start of the round: memory doesn't grow with the number of clients.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -85,16 +84,13 @@ def update(
     config, state = config or UpdateConfig(), state or AdamState()
     if not changes:
         return ghn, state, 0.0
-    learner = copy.deepcopy(ghn).train()
-    gradients = gradient(learner, changes, config)
-    gradients, norm = clip_norm(gradients, config.clip)
-    parameters = {name: p.detach() for name, p in learner.named_parameters()}
+    gradients, norm = clip_norm(gradient(ghn, changes, config), config.clip)
+    parameters = {name: p.detach() for name, p in ghn.named_parameters()}
     if config.optimizer == "adam":
         parameters, state = adam(parameters, gradients, state, lr=config.lr)
     else:
         parameters = sgd(parameters, gradients, lr=config.lr)
-    learner.load_state_dict(parameters)
-    return learner.train(ghn.training), state, norm
+    return ghn.with_parameters(parameters), state, norm
 
 
 def gradient(ghn: GHN, changes: Sequence[Change], config: UpdateConfig) -> dict[str, Tensor]:
