@@ -120,7 +120,8 @@ def _is_plain(kind: type) -> bool:
     if known is None:
         known = all(getattr(kind, n, None) is getattr(nn.Module, n, None) for n in _COPY_PROTOCOL)
         # torch's own layers use it only to read old pickles.
-        known = known and kind.__setstate__.__module__.startswith("torch.nn.modules.")
+        restore: Any = kind.__setstate__  # type: ignore[attr-defined]
+        known = known and restore.__module__.startswith("torch.nn.modules.")
         known = known and not issubclass(kind, torch.jit.ScriptModule)
         _plain_types[kind] = known
     return known

@@ -161,7 +161,8 @@ def _initialised(model: nn.Module, call: example.Arguments) -> nn.Module:
     memo: dict[int, Any] = {}
     for buffer in model.buffers():
         if isinstance(buffer, UninitializedBuffer):  # has no copy protocol of its own
-            memo[id(buffer)] = UninitializedBuffer(device=buffer.device, dtype=buffer.dtype)
+            make: Any = UninitializedBuffer
+            memo[id(buffer)] = make(device=buffer.device, dtype=buffer.dtype)
     model = copy.deepcopy(model, memo)
     call = example.prepared(call, Tensor.clone)
     try:
@@ -169,7 +170,7 @@ def _initialised(model: nn.Module, call: example.Arguments) -> nn.Module:
             model.eval()(*call.args, **call.kwargs)
     except Exception as err:
         raise GraphError(
-            f"{type(model).__name__}: the pass that should initialise its lazy modules failed: {err}"
+            f"{type(model).__name__}: the pass to initialise its lazy modules failed: {err}"
         ) from err
     return model
 
