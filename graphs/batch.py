@@ -23,15 +23,18 @@ shifts what has "index" in its name, so a `DataLoader` and `Batch.from_data_list
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch_geometric.data import Batch, Data
 
 from graphs.errors import GraphError
 from graphs.graph import Graph, Role, Shape
 from graphs.ops import op_index
 from graphs.paths import levels, levels_from_end, virtual_edges
+
+if TYPE_CHECKING:  # importing it takes seconds, and only batching needs it
+    from torch_geometric.data import Batch, Data
 
 ROLES: tuple[Role, ...] = tuple(Role)  # the order is part of a saved hypernetwork
 _ROLE_INDEX = {role: i for i, role in enumerate(ROLES)}
@@ -48,6 +51,8 @@ def to_data(graph: Graph, cutoff: int = CUTOFF) -> Data:
     >>> data.shape.tolist(), data.parameter_index.tolist()
     ([[0, 0, 0, 0], [3, 5, 1, 1]], [1, 1])
     """
+    from torch_geometric.data import Data
+
     edges = np.array(graph.edges, dtype=np.int64).reshape(-1, 2).T
     pairs, distance = virtual_edges(graph, cutoff)
     entries = [
@@ -75,6 +80,8 @@ def to_data(graph: Graph, cutoff: int = CUTOFF) -> Data:
 
 def to_batch(graphs: Sequence[Graph], cutoff: int = CUTOFF) -> Batch:
     """Many graphs side by side, without edges between them."""
+    from torch_geometric.data import Batch
+
     if not graphs:
         raise GraphError("a batch needs at least one graph")
     return Batch.from_data_list([to_data(graph, cutoff) for graph in graphs])
