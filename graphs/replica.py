@@ -143,8 +143,9 @@ def _fill(original: nn.Module, twin: nn.Module, memory: Memory, memo: dict[int, 
             state[name] = OrderedDict()
         elif kind in (dict, set, list) and not value:
             state[name] = kind()
-        elif kind is tuple and all(type(v) in _IMMUTABLE for v in value):
-            continue
+        elif kind in (tuple, list) and _IMMUTABLE.issuperset(map(type, value)):
+            if kind is list:
+                state[name] = value.copy()
         elif name == "_parameters":
             state[name] = {k: memo.get(id(v)) for k, v in value.items()}
         elif name == "_modules":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -128,7 +129,5 @@ def test_refuses_what_is_too_large_without_reading_it(monkeypatch: pytest.Monkey
 def test_a_changed_byte_is_another_graph_or_an_error(position: int, value: int) -> None:
     damaged = bytearray(SMALL.to_json().encode())
     damaged[position % len(damaged)] = value
-    try:
+    with contextlib.suppress(GraphError):
         Graph.from_json(bytes(damaged)).validate()
-    except GraphError:
-        pass
