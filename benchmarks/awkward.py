@@ -512,7 +512,7 @@ class out_argument(nn.Module):
         return self.layer(x) + room
 
 
-# --- control flow that depends on values -----------------------------------------------------------
+# --- control flow that depends on values -----------------------------------------------------
 
 
 @add

@@ -160,9 +160,10 @@ def write_report() -> None:
             (suite, n, "not tried yet") for n in sorted(wanted - {r["name"] for r in results})[:50]
         ]
         rows.append(
-            f"| {suite} | {len(covered)} / {len(wanted)} | {100 * len(covered) / len(wanted):.2f} % "
-            f"| {entry['median_s']:.3f} | {p95:.3f} | {times[-1]:.2f} | {entry['median_nodes']:.0f} "
-            f"| {entry['with_orphans']} | {entry['with_other']} |"
+            f"| {suite} | {len(covered)} / {len(wanted)} "
+            f"| {100 * len(covered) / len(wanted):.2f} % "
+            f"| {entry['median_s']:.3f} | {p95:.3f} | {times[-1]:.2f} "
+            f"| {entry['median_nodes']:.0f} | {entry['with_orphans']} | {entry['with_other']} |"
         )
     (RESULTS / "coverage_tracing.json").write_text(json.dumps(summary, indent=1) + "\n")
     front_ends = [

@@ -84,7 +84,7 @@ class Report:
     attempts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Graph:
     """A network's operators in topological order, and the data flow between them.
 
@@ -150,6 +150,12 @@ class Graph:
 
         return wire.identity(self)
 
+    def __repr__(self) -> str:
+        return (
+            f"Graph({len(self.nodes)} nodes, {len(self.edges)} edges, "
+            f"{self.num_parameters} parameters, by {self.front_end or 'hand'})"
+        )
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
             return NotImplemented
@@ -183,7 +189,8 @@ def _validate_node(node: Node, where: str) -> None:
         raise GraphError(f"{where}: unknown operator type")
     if tuple(node.parameters) != tuple(node.roles):
         raise GraphError(
-            f"{where}: roles are given for {tuple(node.roles)}, parameters are {tuple(node.parameters)}"
+            f"{where}: has roles for {tuple(node.roles)[:3]}, "
+            f"parameters {tuple(node.parameters)[:3]}"
         )
     for name, shape in node.parameters.items():
         if not 0 < len(name) <= MAX_NAME:

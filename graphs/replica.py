@@ -120,7 +120,8 @@ def _is_plain(kind: type) -> bool:
     if known is None:
         known = all(getattr(kind, n, None) is getattr(nn.Module, n, None) for n in _COPY_PROTOCOL)
         # torch's own layers use it only to read old pickles.
-        known = known and kind.__setstate__.__module__.startswith("torch.nn.modules.")
+        restore: Any = kind.__setstate__  # type: ignore[attr-defined]
+        known = known and restore.__module__.startswith("torch.nn.modules.")
         known = known and not issubclass(kind, torch.jit.ScriptModule)
         _plain_types[kind] = known
     return known
@@ -142,8 +143,9 @@ def _fill(original: nn.Module, twin: nn.Module, memory: Memory, memo: dict[int, 
             state[name] = OrderedDict()
         elif kind in (dict, set, list) and not value:
             state[name] = kind()
-        elif kind is tuple and all(type(v) in _IMMUTABLE for v in value):
-            continue
+        elif kind in (tuple, list) and _IMMUTABLE.issuperset(map(type, value)):
+            if kind is list:
+                state[name] = value.copy()
         elif name == "_parameters":
             state[name] = {k: memo.get(id(v)) for k, v in value.items()}
         elif name == "_modules":

@@ -138,7 +138,7 @@ class _Builder:
                 self.drafts[0].shape = step.shape
 
     def as_data(self, index: int) -> int:
-        """The node a step stands for; a weight expression used as data becomes a source of its own."""
+        """The node a step stands for; a weight used as data becomes a source of its own."""
         found = self.node.get(index, -1)
         if found < 0 and index in self.weights:
             step = self.steps[index]
@@ -249,7 +249,7 @@ class _Builder:
         weighted: list[tuple[int | str, int]],
         sources: list[int],
     ) -> bool:
-        """True when a vector is added right after a product or a norm: then it is that node's bias."""
+        """True when a vector is added right after a product or a norm: it is that node's bias."""
         if name != "add" or len(sources) != 1 or len(weighted) != 1:
             return False
         names = self.weights[weighted[0][1]]

@@ -117,6 +117,9 @@ def _first_that_passes(model: nn.Module, example_input: object) -> tuple[Graph, 
             raise GraphError(
                 f"{type(model).__name__} has no parameters: there is nothing to generate"
             )
+        empty = [n for n, p in inventory.parameters.items() if p.numel() == 0]
+        if empty:
+            raise GraphError(f"{type(model).__name__}: parameter {empty[0]!r} is empty")
         call = _fitted(call, inventory)
         attempts: list[str] = []
         errors: list[Exception] = []
@@ -124,6 +127,8 @@ def _first_that_passes(model: nn.Module, example_input: object) -> tuple[Graph, 
         for front_end in _chain(inventory, call):
             try:
                 recording = _run(front_end, model, inventory, call)
+            except GraphError:
+                raise  # no other front end would do better
             except Exception as err:  # whatever the model's own code raises
                 attempts.append(f"{front_end.name}: {_reason(err)}")
                 errors.append(err)
@@ -161,7 +166,8 @@ def _initialised(model: nn.Module, call: example.Arguments) -> nn.Module:
     memo: dict[int, Any] = {}
     for buffer in model.buffers():
         if isinstance(buffer, UninitializedBuffer):  # has no copy protocol of its own
-            memo[id(buffer)] = UninitializedBuffer(device=buffer.device, dtype=buffer.dtype)
+            make: Any = UninitializedBuffer
+            memo[id(buffer)] = make(device=buffer.device, dtype=buffer.dtype)
     model = copy.deepcopy(model, memo)
     call = example.prepared(call, Tensor.clone)
     try:
@@ -169,7 +175,7 @@ def _initialised(model: nn.Module, call: example.Arguments) -> nn.Module:
             model.eval()(*call.args, **call.kwargs)
     except Exception as err:
         raise GraphError(
-            f"{type(model).__name__}: the pass that should initialise its lazy modules failed: {err}"
+            f"{type(model).__name__}: the pass to initialise its lazy modules failed: {err}"
         ) from err
     return model
 
@@ -378,8 +384,6 @@ def _failure(
     name = type(model).__name__
     cause = errors[0] if errors else None
     for err in errors:
-        if isinstance(err, GraphError):
-            return err
         if "meta" not in str(err).lower():  # the model's own complaint, not the device's
             cause = err
             break
