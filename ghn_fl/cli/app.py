@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ghn_fl.cli.generate import generate
 from ghn_fl.cli.models import models
 
 app = typer.Typer(
@@ -17,6 +18,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command(epilog="Example: ghnfl models resnet18-w0.2 timm:vit_tiny_patch16_224")(models)
+
+app.command(
+    epilog="Example: ghnfl generate --ghn runs/mnist --model lenet5-w0.5 --out weights.safetensors"
+)(generate)
 
 
 def _version(wanted: bool) -> None:

@@ -41,8 +41,8 @@ class GHNConfig:
         tiling: how weights of any shape are made. `positional`: distinct tiles, a decoder is told
             the place (ours, default); `repeat`: one tile, repeated (GHN-2, GHN-3); `full`: one
             tile as large as `full_shapes` say, cut down (authors' code).
-        full_shapes: with tiling `full`, (decoder family, shape of its tile) pairs: see
-            `GHNConfig.full_for`.
+        full_shapes: with tiling `full`, (decoder family, shape of its tile) pairs, as
+            `ghn_fl.hypernet.decode.full_shapes` finds them for a fleet's graphs.
         norm_bias: also generate the biases of norm layers (default); off: clients keep theirs
             (authors' code; the paper says nothing).
         head_match: what counts as a classifier. `role`: what the graph says (default); `name`:
@@ -87,7 +87,9 @@ class GHNConfig:
                 f"got descriptor={self.descriptor!r} and num_clients={self.num_clients}"
             )
         if (self.tiling == "full") != bool(self.full_shapes):
-            raise GHNError("full_shapes goes with tiling='full': use GHNConfig.full_for(graphs)")
+            raise GHNError(
+                "full_shapes goes with tiling='full': take those of hypernet.decode.full_shapes"
+            )
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), sort_keys=True)

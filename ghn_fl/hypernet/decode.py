@@ -14,14 +14,14 @@ R rows, C columns, Y x X kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ghn_fl.hypernet.config import GHNConfig
-from graphs import Role
+from graphs import Graph, Role
 from graphs.batch import ROLES
 from graphs.graph import Shape
 
@@ -104,6 +104,27 @@ def layout(shape: Shape, family: str) -> Layout:
     if len(sizes) == 1:
         return Layout(1, sizes[0], 1, 1, 1)
     return Layout(math.prod(sizes[:-2]), sizes[-2], sizes[-1], 1, 1)
+
+
+def full_shapes(
+    graphs: Iterable[Graph], cap: int | None = None
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """For tiling `full`: each family's largest extents over all trainable tensors of some graphs.
+
+    Args:
+        graphs: the architectures of the fleet.
+        cap: largest extent of any dimension; what is larger is repeated (authors: 10240).
+    """
+    largest: dict[str, tuple[int, ...]] = {}
+    for graph in graphs:
+        for node in graph.nodes:
+            for name, shape in node.parameters.items():
+                if name not in graph.frozen:
+                    family = family_of(node.op, node.roles[name])
+                    sizes = layout(shape, family)[1:]
+                    before = largest.get(family, (1, 1, 1, 1))
+                    largest[family] = tuple(map(max, sizes, before))
+    return tuple((f, tuple(min(n, cap or n) for n in sizes)) for f, sizes in largest.items())
 
 
 def grid(lay: Layout, tile: Tile) -> tuple[int, int, int, int, int]:

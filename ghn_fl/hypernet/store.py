@@ -36,7 +36,9 @@ def load(path: str | Path) -> tuple[GHNConfig, dict[str, Tensor]]:
         with safe_open(file, framework="pt") as opened:
             metadata = opened.metadata() or {}
             config = _config(file, metadata)
-            return config, {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            names = opened.keys()
+            # cloned: mapped memory is not aligned, and kernels then round differently
+            return config, {name: opened.get_tensor(name).clone() for name in names}
     except SafetensorError as err:
         raise GHNError(f"{file} is not a whole safetensors file: {err}") from err
 

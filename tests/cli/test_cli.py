@@ -2,13 +2,19 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
+
+import zoo
+from ghn_fl import GHN, GHNConfig
 
 
-def ghnfl(*words: str) -> subprocess.CompletedProcess[str]:
+def ghnfl(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from ghn_fl.cli import main; main()", *words]
-    return subprocess.run(command, capture_output=True, text=True)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
 
 
 def test_models_prints_the_table() -> None:
@@ -41,3 +47,39 @@ def test_wrong_usage_is_one_clear_line_and_exit_code_2(words: tuple[str, ...], s
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_generate_writes_weights_for_an_unseen_model(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    GHN(GHNConfig(width=16, decoder_width=16)).save(tmp_path / "ghn.safetensors")
+    out = tmp_path / "weights.safetensors"
+    words = ["--ghn", str(tmp_path), "--model", "lenet5-w0.5", "--out", str(out)]
+    done = ghnfl("generate", *words, "--histogram", "0.5,0.5,0,0,0,0,0,0,0,0")
+    assert done.returncode == 0, done.stderr
+    shapes = {n: w.shape for n, w in load_file(out).items()}
+    assert shapes == {n: p.shape for n, p in zoo.build("lenet5-w0.5").named_parameters()}
+    assert f"{zoo.num_parameters('lenet5-w0.5'):,} parameters" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--model", "lenet5", "--histogram", "0.5,0.5"), "must have 10 entries"),
+        (("--model", "lenet5", "--histogram", "a,b"), "--histogram takes numbers"),
+        (("--model", "lenet6"), "did you mean 'lenet5'"),
+        ((), "either --model or --graph"),
+        (("--graph", "missing.json"), "cannot read missing.json"),
+        (("--graph", "broken.json"), "not the JSON of a graph, or cut"),
+    ],
+)
+def test_generate_refuses_and_writes_nothing(
+    tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
+    GHN(GHNConfig(width=16, decoder_width=16)).save(tmp_path / "ghn.safetensors")
+    (tmp_path / "broken.json").write_text('{"format": ')
+    out = tmp_path / "weights.safetensors"
+    done = ghnfl("generate", "--ghn", str(tmp_path), "--out", str(out), *words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not out.exists()

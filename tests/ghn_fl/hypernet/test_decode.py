@@ -11,12 +11,14 @@ from ghn_fl.hypernet.decode import (
     Tile,
     assemble,
     family_of,
+    full_shapes,
     grid,
     layout,
     normalise,
     used,
 )
 from graphs import OPS, Role
+from tests.ghn_fl.hypernet.examples import request
 
 SHAPES = [
     ("conv", Role.WEIGHT, (6, 1, 5, 5)),
@@ -56,9 +58,7 @@ def decoders(**options: object) -> Decoders:
 @pytest.mark.parametrize("tiling", ["positional", "repeat"])
 @pytest.mark.parametrize(("op", "role", "shape"), SHAPES)
 def test_any_shape_comes_out_exact(op: str, role: Role, shape: tuple, tiling: str) -> None:
-    made = decoders(tiling=tiling)(
-        torch.randn(3, 8), None, op=op, role=role, slot=0, shape=shape
-    )
+    made = decoders(tiling=tiling)(torch.randn(3, 8), None, op=op, role=role, slot=0, shape=shape)
     assert made.shape == (3, *shape)
     fitted = normalise(made, op=op, role=role, transposed=False, shape=shape)
     assert fitted.shape == made.shape and torch.isfinite(fitted).all()
@@ -122,6 +122,15 @@ def test_full_tiling_emits_the_largest_shape_and_cuts_it() -> None:
     torch.testing.assert_close(large[:10, :20], small)
 
 
+def test_full_shapes_are_the_largest_of_the_fleet() -> None:
+    shapes = dict(full_shapes([request("lenet5").graph, request("lenet5-d1").graph]))
+    # convolutions 6x1x5x5, 16x6x5x5, 3x6x5x5; dense 120x256, 84x120, 10x84, 84x48
+    assert shapes["conv"] == (16, 6, 5, 5)
+    assert shapes["matrix"] == (120, 256, 1, 1)
+    assert shapes["bias"] == (120, 1, 1, 1)
+    assert dict(full_shapes([request("lenet5").graph], cap=64))["matrix"] == (64, 64, 1, 1)
+
+
 def test_normalisation_by_hand() -> None:
     def factor(op: str, role: Role, shape: tuple[int, ...], transposed: bool = False) -> float:
         raw = torch.ones(1, *shape)
@@ -135,9 +144,7 @@ def test_normalisation_by_hand() -> None:
     assert factor("conv", Role.WEIGHT, (6, 1, 5, 5)) == pytest.approx(0.2)
     assert factor("conv", Role.WEIGHT, (6, 2, 1, 3)) == pytest.approx(math.sqrt(1 / 6))
     assert factor("conv_transpose", Role.WEIGHT, (4, 8, 1, 1)) == pytest.approx(math.sqrt(2 / 4))
-    assert factor("linear", Role.WEIGHT, (4, 9), transposed=True) == pytest.approx(
-        math.sqrt(2 / 4)
-    )
+    assert factor("linear", Role.WEIGHT, (4, 9), transposed=True) == pytest.approx(math.sqrt(2 / 4))
     assert factor("embedding", Role.EMBEDDING, (50, 16)) == pytest.approx(0.25)
     assert factor("linear", Role.BIAS, (5,)) == pytest.approx(0.197375, abs=1e-6)
     zero = torch.zeros(1, 3)

@@ -1,7 +1,6 @@
 """The level-by-level sweep against a node-by-node traversal, and against numbers by hand."""
 
 import networkx as nx
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -99,11 +98,10 @@ def test_a_node_nobody_talks_to_is_still_updated() -> None:
     torch.testing.assert_close(gnn(h, sweeps([lonely])), expected)
 
 
-def test_gradients_reach_the_input() -> None:
+def test_gradients_reach_every_node_that_is_heard() -> None:
+    torch.manual_seed(0)
     gnn = GatedGNN(GHNConfig(width=4))
     path = Graph(nodes=(Node(op="sum"),) * 3, edges=((0, 1), (1, 2)))
-    h = torch.randn(3, 4, requires_grad=True)
-    (g,) = torch.autograd.grad(gnn(h, sweeps([path]))[2].sum(), h)
+    h, direction = torch.randn(3, 4, requires_grad=True), torch.randn(4)
+    (g,) = torch.autograd.grad(gnn(h, sweeps([path]))[2] @ direction, h)
     assert (g.abs().sum(1) > 0).all()  # c hears from a and b
-    with pytest.raises(AssertionError):
-        torch.testing.assert_close(g[0], g[1])

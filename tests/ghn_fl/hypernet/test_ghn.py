@@ -10,24 +10,9 @@ from torch import nn
 import graphs
 import zoo
 from ghn_fl import GHN, GHNConfig, Request, initialize
-from ghn_fl.errors import GHNError
+from ghn_fl.errors import GHNError, GhnFlError
 from graphs import Graph, GraphError, Node, Role
-
-SMALL = {"width": 16, "decoder_width": 32}
-
-
-def make(**options: object) -> GHN:
-    torch.manual_seed(0)
-    return GHN(GHNConfig(**SMALL | options)).eval()  # type: ignore[arg-type]
-
-
-def request(spec: str = "lenet5-d1", client: object = None, seed: int = 0) -> Request:
-    torch.manual_seed(seed)
-    model = zoo.build(spec)
-    graph = graphs.trace(model, zoo.example_input(spec))
-    current = {name: p.detach() for name, p in model.named_parameters()}
-    return Request(graph=graph, client=client, current=current)  # type: ignore[arg-type]
-
+from tests.ghn_fl.hypernet.examples import make, request
 
 MODELS = ["lenet5", "lenet5-d1-exits", "resnet18-w0.1", "densenet121-d1", "bert_tiny-d1", "lstm"]
 
@@ -41,7 +26,9 @@ def test_returns_exactly_the_trainable_parameters(spec: str) -> None:
     }
     assert all(w.dtype == torch.float32 and not w.requires_grad for w in weights.values())
     assert all(torch.isfinite(w).all() for w in weights.values())
-    logits = zoo.run(initialize(model, weights).train(), zoo.example_input(spec, batch_size=2)).logits
+    logits = zoo.run(
+        initialize(model, weights).train(), zoo.example_input(spec, batch_size=2)
+    ).logits
     assert torch.isfinite(logits).all()
 
 
@@ -292,8 +279,6 @@ def test_broken_files(tmp_path: Path) -> None:
 
 
 def test_writing_where_one_cannot_leaves_nothing(tmp_path: Path) -> None:
-    from ghn_fl.errors import GhnFlError
-
     with pytest.raises(GhnFlError, match="cannot write"):
         make().save(tmp_path / "missing" / "ghn.safetensors")
     assert not list(tmp_path.iterdir())

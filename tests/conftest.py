@@ -1,0 +1,5 @@
+"""Common ground of all tests."""
+
+import torch
+
+torch.set_num_threads(1)  # tests run in parallel processes
