@@ -33,6 +33,8 @@ class GHNConfig:
         features: how operator, shape and values make a node's features: `sum` (authors' code,
             default) or `concat`, mixed by a linear layer (the paper's [l_v, q_v]).
         value_length: most numbers of a parameter that its encoding reads (authors: 128).
+        patch: neighbouring values that the encoding reads as one token (authors: 1; default 4: the
+            same 128 values at a quarter of the tokens).
         pooling: how longer parameters are shortened. `adaptive`: means over equal parts, every
             value counts (default); `chunk`: chunk means without the tail (authors' code). The
             paper says nothing.
@@ -61,6 +63,7 @@ class GHNConfig:
     cutoff: int = 50
     features: Literal["sum", "concat"] = "sum"
     value_length: int = 128
+    patch: int = 4
     pooling: Literal["adaptive", "chunk"] = "adaptive"
     dropout: float = 0.0
     tiling: Literal["positional", "repeat", "full"] = "positional"
@@ -74,7 +77,8 @@ class GHNConfig:
             value, choices = getattr(self, field.name), get_args(hints[field.name])
             if choices and isinstance(choices[0], str) and value not in choices:
                 raise GHNError(f"{field.name} must be one of {', '.join(choices)}, got {value!r}")
-        for name in ("num_classes", "width", "decoder_width", "sweeps", "cutoff", "value_length"):
+        counts = ("num_classes", "width", "decoder_width", "sweeps", "cutoff", "value_length")
+        for name in (*counts, "patch"):
             if getattr(self, name) < 1:
                 raise GHNError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.width % 4:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -174,6 +175,7 @@ def assemble(tiles_NPRCYX: Tensor, lay: Layout, places: tuple[int, ...], shape: 
     return whole.reshape(num, *shape)
 
 
+@lru_cache(maxsize=1024)
 def place_features(places: tuple[int, ...], slot: int) -> Tensor:
     """Sinusoidal features of every place, shape (P, NUM_COORDINATES * PLACE_WIDTH)."""
     axes = [torch.arange(n) for n in places]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +23,6 @@ from graphs import OPS, Role
 
 SPATIAL_BINS = (1, 3, 5, 7, 9, 11, 14, 16)
 _HEADS = 4
-_BUCKETS = (8, 32)  # shorter parameters are encoded together, padded no further than this
 
 
 def channel_bins(num_classes: int) -> tuple[int, ...]:
@@ -73,18 +73,18 @@ def shorten(values: Tensor, length: int, pooling: str) -> Tensor:
 
 
 class ValueEncoder(nn.Module):
-    """A sequence of numbers to one vector: Linear(1, H), positions, one Transformer layer, mean.
+    """A sequence of numbers to one vector: patches, positions, one Transformer layer, mean.
 
-    The layer is the authors': 4 heads, 64 units in the feed-forward part, norms after. Their
-    dropout on its input is left out: without it the input is linear in the values, and queries,
-    keys and values come from two small products instead of a large one.
+    The layer is the authors': 4 heads, 64 units in the feed-forward part, norms after. A patch is
+    a few neighbouring values together with which of them are real, so that no value has to stand
+    for "nothing here" (the authors pad with -1 and read one value at a time).
     """
 
     def __init__(self, config: GHNConfig) -> None:
         super().__init__()
         width = config.width
-        self.length, self.dropout = config.value_length, config.dropout
-        self.lift = nn.Linear(1, width)
+        self.patch, self.dropout = config.patch, config.dropout
+        self.lift = nn.Linear(2 * config.patch, width)
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
         self.norm1 = nn.LayerNorm(width)
@@ -95,36 +95,41 @@ class ValueEncoder(nn.Module):
 
     def forward(self, sequences: Sequence[Tensor]) -> Tensor:
         """Encodings of Q sequences of any lengths, shape (Q, H)."""
-        lengths = [len(s) for s in sequences]
-        buckets: dict[int, list[int]] = {}
-        for i, n in enumerate(lengths):
-            size = next((b for b in _BUCKETS if n <= b), self.length)
-            buckets.setdefault(size, []).append(i)
-        parts, order = [], []
-        for size, members in buckets.items():
-            parts.append(self._encode([sequences[i] for i in members], size))
-            order += members
+        buckets: dict[int, list[int]] = {}  # of sequences that take about as many patches
+        for i, sequence in enumerate(sequences):
+            patches = -(-len(sequence) // self.patch)
+            buckets.setdefault(1 << (patches - 1).bit_length(), []).append(i)
+        parts = [
+            self._encode([sequences[i] for i in members], size) for size, members in buckets.items()
+        ]
+        order = [i for members in buckets.values() for i in members]
         return torch.cat(parts)[torch.tensor(order).argsort()]
 
-    def _encode(self, sequences: list[Tensor], size: int) -> Tensor:
+    def _encode(self, sequences: list[Tensor], num_patches: int) -> Tensor:
+        size = num_patches * self.patch
         lengths_Q1 = torch.tensor([[len(s)] for s in sequences])
-        values_QL1 = torch.stack([F.pad(s, (0, size - len(s))) for s in sequences]).unsqueeze(-1)
-        real_QL = torch.arange(size) < lengths_Q1  # explicit lengths: any value may be genuine
+        values_QV = torch.stack([F.pad(s, (0, size - len(s))) for s in sequences])
+        real_QV = (torch.arange(size) < lengths_Q1).float()
+        pairs = torch.stack([values_QV, real_QV], -1)
+        x_QLH = self.lift(pairs.unflatten(1, (num_patches, -1)).flatten(2))
+        x_QLH = x_QLH + _positions(num_patches, x_QLH.shape[-1])
+        real_QL = real_QV[:, :: self.patch].bool()
         mask = None if real_QL.all() else real_QL[:, None, None, :]
-        slope_H = self.lift.weight[:, 0]
-        rest_LH = self.lift.bias + sinusoid(torch.arange(size), len(slope_H))
-        x_QLH = values_QL1 * slope_H + rest_LH
-        qkv_QLK = values_QL1 * F.linear(slope_H, self.qkv.weight) + self.qkv(rest_LH)  # = qkv(x)
-        q, k, v = qkv_QLK.unflatten(2, (3, _HEADS, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.qkv(x_QLH).unflatten(2, (3, _HEADS, -1)).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
         x_QLH = self.norm1(x_QLH + self._drop(self.out(mixed)))
         x_QLH = self.norm2(x_QLH + self._drop(self.down(F.relu(self.up(x_QLH)))))
-        real_QL1 = real_QL.unsqueeze(-1)
-        mean_QH: Tensor = (self.norm(x_QLH) * real_QL1).sum(1) / lengths_Q1
+        x_QLH = self.norm(x_QLH) * real_QL.unsqueeze(-1)
+        mean_QH: Tensor = x_QLH.sum(1) / real_QL.sum(1, keepdim=True)
         return mean_QH
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
+
+
+@lru_cache(maxsize=64)
+def _positions(length: int, width: int) -> Tensor:
+    return sinusoid(torch.arange(length), width)
 
 
 class NodeEncoder(nn.Module):

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from ghn_fl.hypernet.config import GHNConfig
+from ghn_fl.hypernet.decode import sinusoid
 from ghn_fl.hypernet.embed import (
     SPATIAL_BINS,
     NodeEncoder,
@@ -67,27 +68,25 @@ def test_a_pad_is_not_a_value() -> None:
         assert not torch.allclose(a, b)
 
 
-def test_linear_shortcut_is_the_projection_of_the_input() -> None:
+def test_the_layer_is_a_transformer_encoder_layer() -> None:
     torch.manual_seed(0)
     encoder = ValueEncoder(CONFIG)
-    a, b = torch.randn(20), torch.randn(20)
-    # queries, keys and values are linear in the sequence: compare with nn.TransformerEncoderLayer
     layer = torch.nn.TransformerEncoderLayer(16, 4, 64, dropout=0.0, batch_first=True)
     with torch.no_grad():
         layer.self_attn.in_proj_weight.copy_(encoder.qkv.weight)
         layer.self_attn.in_proj_bias.copy_(encoder.qkv.bias)
-        for theirs, ours in (
-            (layer.self_attn.out_proj, encoder.out),
-            (layer.linear1, encoder.up),
-            (layer.linear2, encoder.down),
-        ):
-            theirs.load_state_dict(ours.state_dict())
-    from ghn_fl.hypernet.decode import sinusoid
-
-    values = torch.stack([a, b])
-    x = encoder.lift(values.unsqueeze(-1)) + sinusoid(torch.arange(20), 16)
+    for theirs, ours in (
+        (layer.self_attn.out_proj, encoder.out),
+        (layer.linear1, encoder.up),
+        (layer.linear2, encoder.down),
+    ):
+        theirs.load_state_dict(ours.state_dict())
+    # 32 values are 8 patches of 4; in a patch every value is followed by a 1 for "real"
+    values = torch.randn(2, 32)
+    pairs = torch.stack([values, torch.ones(2, 32)], -1).reshape(2, 8, 8)
+    x = encoder.lift(pairs) + sinusoid(torch.arange(8), 16)
     expected = encoder.norm(layer(x)).mean(1)
-    torch.testing.assert_close(encoder([a, b]), expected)
+    torch.testing.assert_close(encoder(list(values)), expected)
 
 
 @pytest.mark.parametrize("features", ["sum", "concat"])
