@@ -1,7 +1,8 @@
 """Decoders: from a node's embedding to a weight of any shape, put together from tiles.
 
 A decoder belongs to an operator type: a first layer of its own, and an output layer that operator
-types with weights of one kind (`FAMILIES`) share. The output layer gives one tile. With positional
+types with weights of one kind (`FAMILIES`) share. Biases and norms' vectors have decoders of their
+own, as with the authors. The output layer gives one tile. With positional
 tiling the tile's place in the weight enters the hidden layer, so that every tile is another one:
 
     z = relu(A_op h_v + B place + client)        hidden layer, A_op per operator type
@@ -23,7 +24,6 @@ from torch import Tensor, nn
 
 from ghn_fl.hypernet.config import GHNConfig
 from graphs import Graph, Role
-from graphs.batch import ROLES
 from graphs.graph import Shape
 
 PLACE_WIDTH = 32  # sinusoidal features of each coordinate of a place
@@ -70,6 +70,7 @@ _FAMILY_OF_ROLE = {
     Role.STANDALONE: "standalone",
 }
 _KERNEL_FAMILIES = ("conv", "depthwise")
+VECTORS = ("bias", "norm_scale", "norm_bias")  # decoded alike whatever the operator
 
 
 def family_of(op: str, role: Role) -> str:
@@ -176,12 +177,12 @@ def assemble(tiles_NPRCYX: Tensor, lay: Layout, places: tuple[int, ...], shape: 
 
 
 @lru_cache(maxsize=1024)
-def place_features(places: tuple[int, ...], slot: int) -> Tensor:
+def place_features(places: tuple[int, ...], number: int) -> Tensor:
     """Sinusoidal features of every place, shape (P, NUM_COORDINATES * PLACE_WIDTH)."""
     axes = [torch.arange(n) for n in places]
     coordinates_PK = torch.cartesian_prod(*axes).reshape(-1, len(places))
-    slots_P1 = torch.full((len(coordinates_PK), 1), slot)
-    return sinusoid(torch.cat([coordinates_PK, slots_P1], 1), PLACE_WIDTH).flatten(1)
+    number_P1 = torch.full((len(coordinates_PK), 1), number)
+    return sinusoid(torch.cat([coordinates_PK, number_P1], 1), PLACE_WIDTH).flatten(1)
 
 
 def sinusoid(positions: Tensor, width: int) -> Tensor:
@@ -192,14 +193,14 @@ def sinusoid(positions: Tensor, width: int) -> Tensor:
 
 
 class Decoders(nn.Module):
-    """One decoder per operator type, and per role where a role has its own (bias, norms)."""
+    """One decoder per operator type, and one for each kind of vector."""
 
     def __init__(self, config: GHNConfig, ops: tuple[str, ...]) -> None:
         super().__init__()
         width, hidden = config.width, config.decoder_width
         self.tiling = config.tiling
         self.tiles = {**FAMILIES, **{name: Tile(*shape) for name, shape in config.full_shapes}}
-        self.first = nn.ModuleDict({op: nn.Linear(width, hidden) for op in ops})
+        self.first = nn.ModuleDict({key: nn.Linear(width, hidden) for key in (*ops, *VECTORS)})
         self.role = nn.Embedding(len(Role), hidden)
         self.place = nn.Linear(NUM_COORDINATES * PLACE_WIDTH, hidden, bias=False)
         self.output = nn.ModuleDict(
@@ -219,25 +220,35 @@ class Decoders(nn.Module):
     def forward(
         self,
         h_NH: Tensor,
+        role_N: Tensor,
         client_ND: Tensor | None,
         *,
         op: str,
-        role: Role,
-        slot: int,
+        family: str,
+        number: int,
         shape: Shape,
     ) -> Tensor:
-        """Raw weights of N parameters that have operator, role, slot and shape in common."""
-        family = family_of(op, role)
+        """Raw weights of N parameters of one shape and one kind.
+
+        Args:
+            h_NH: embeddings of their nodes.
+            role_N: index of each one's role.
+            client_ND: what the client encoder says of each one's client.
+            op: their operator's type; any for vectors.
+            family: which output layer makes them.
+            number: which of its node's parameters of this family each one is.
+            shape: theirs.
+        """
         tile = self.tiles[family]
         lay = layout(shape, family)
         places = grid(lay, tile)
-        z_ND = self.first[op](h_NH) + self.role.weight[ROLES.index(role)]
+        first = self.first[family if family in VECTORS else op]
+        z_ND = first(h_NH) + self.role(role_N)
         if client_ND is not None:
             z_ND = z_ND + client_ND
-        if self.tiling == "positional":
-            z_NPD = z_ND[:, None] + self.place(place_features(places, slot))
-        else:  # one tile for all places, still told which parameter of its node it is
-            z_NPD = z_ND[:, None] + self.place(place_features((1, 1, 1, 1, 1), slot))
+        # Without positional tiles: one place for all, still told which parameter of its node.
+        told = places if self.tiling == "positional" else (1, 1, 1, 1, 1)
+        z_NPD = z_ND.unsqueeze(1) + self.place(place_features(told, number))
         part = used(lay, tile)
         output = self.output[family]
         assert isinstance(output, nn.Linear)

@@ -23,6 +23,7 @@ from graphs import OPS, Role
 
 SPATIAL_BINS = (1, 3, 5, 7, 9, 11, 14, 16)
 _HEADS = 4
+_SHORT = 8  # patches
 
 
 def channel_bins(num_classes: int) -> tuple[int, ...]:
@@ -84,6 +85,7 @@ class ValueEncoder(nn.Module):
         super().__init__()
         width = config.width
         self.patch, self.dropout = config.patch, config.dropout
+        self.longest = max(_SHORT, -(-config.value_length // config.patch))
         self.lift = nn.Linear(2 * config.patch, width)
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
@@ -95,10 +97,10 @@ class ValueEncoder(nn.Module):
 
     def forward(self, sequences: Sequence[Tensor]) -> Tensor:
         """Encodings of Q sequences of any lengths, shape (Q, H)."""
-        buckets: dict[int, list[int]] = {}  # of sequences that take about as many patches
+        buckets: dict[int, list[int]] = {}  # short ones apart: they are many, and would be padded
         for i, sequence in enumerate(sequences):
             patches = -(-len(sequence) // self.patch)
-            buckets.setdefault(1 << (patches - 1).bit_length(), []).append(i)
+            buckets.setdefault(_SHORT if patches <= _SHORT else self.longest, []).append(i)
         parts = [
             self._encode([sequences[i] for i in members], size) for size, members in buckets.items()
         ]

@@ -8,6 +8,7 @@ One hypernetwork serves any mix of architectures, those it has never seen too.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,12 @@ from ghn_fl.errors import GHNError
 from ghn_fl.hypernet import store
 from ghn_fl.hypernet.client import Client, ClientEncoder, check_client
 from ghn_fl.hypernet.config import GHNConfig
-from ghn_fl.hypernet.decode import Decoders, normalise
+from ghn_fl.hypernet.decode import VECTORS, Decoders, normalise
 from ghn_fl.hypernet.embed import NodeEncoder, shorten
 from ghn_fl.hypernet.gatedgnn import GatedGNN
-from ghn_fl.hypernet.plan import Joined, Plan, Slot, join, plan
+from ghn_fl.hypernet.plan import Joined, join, plan
 from graphs import OPS, Graph, Role, trace
+from graphs.batch import ROLES
 
 MAX_PARAMETERS = 500_000_000  # per generated model; 2 GB in float32
 _HEADS = (Role.CLASSIFIER, Role.CLASSIFIER_BIAS)
@@ -112,53 +114,61 @@ class GHN(nn.Module):
     def forward(self, requests: Sequence[Request]) -> list[dict[str, Tensor]]:
         if not requests:
             return []
-        plans = [plan(_checked_size(r.graph), self.config) for r in requests]
+        joined = join(tuple(_checked_size(r.graph) for r in requests), self.config)
         clients = [check_client(r.client, self.config) for r in requests]
-        joined = join(plans, [self._values(r) for r in requests])
-        x_NH = self.nodes(joined.op_N, joined.bins_N4, joined.values, joined.node_Q, joined.role_Q)
+        x_NH = self.nodes(joined.op_N, joined.bins_N4, *self._values(requests, joined))
         h_NH = self.gnn(x_NH, joined.sweeps)
-        weights = self._decode(h_NH, self.client(clients), plans, joined)
+        weights = self._decode(h_NH, self.client(clients), joined)
         for request, made in zip(requests, weights, strict=True):
             made.update(_passed_through(request, made))
         return weights
 
-    def _values(self, request: Request) -> dict[str, Tensor]:
-        """The client's current parameters, checked and shortened for the encoder."""
-        if request.current is None:
-            return {}
-        shapes = request.graph.parameters(frozen=True)
-        short = {}
-        for name, value in request.current.items():
-            if name not in shapes:
-                raise GHNError(f"current parameter {name!r} is not in the graph")
-            if tuple(value.shape) != shapes[name]:
-                raise GHNError(
-                    f"current parameter {name!r} must have shape {shapes[name]}, "
-                    f"got {tuple(value.shape)}"
-                )
-            if not torch.isfinite(value).all():
-                raise GHNError(f"current parameter {name!r} holds values that are not finite")
-            short[name] = shorten(value, self.config.value_length, self.config.pooling)
-        return short
+    def _values(
+        self, requests: Sequence[Request], joined: Joined
+    ) -> tuple[list[Tensor], Tensor, Tensor]:
+        """The clients' current parameters, shortened, with the node and the role of each."""
+        values, nodes, roles = [], [], []
+        for request, start in zip(requests, joined.start, strict=True):
+            current = request.current or {}
+            _check_current(request.graph, current)
+            for name, node, role in plan(request.graph, self.config).values:
+                if name in current:
+                    length, pooling = self.config.value_length, self.config.pooling
+                    values.append(shorten(current[name], length, pooling))
+                    nodes.append(start + node)
+                    roles.append(ROLES.index(role))
+        long = torch.long
+        return values, torch.tensor(nodes, dtype=long), torch.tensor(roles, dtype=long)
 
     def _decode(
-        self, h_NH: Tensor, client_BD: Tensor | None, plans: Sequence[Plan], joined: Joined
+        self, h_NH: Tensor, client_BD: Tensor | None, joined: Joined
     ) -> list[dict[str, Tensor]]:
-        together: dict[Any, list[tuple[int, Slot]]] = {}
-        for b, p in enumerate(plans):
-            for slot in p.slots:
-                together.setdefault(slot.kind, []).append((b, slot))
-        weights: list[dict[str, Tensor]] = [{} for _ in plans]
-        for (op, role, which, shape, transposed), members in together.items():
+        weights: list[dict[str, Tensor]] = [{} for _ in joined.start]
+        for (op, family, number, shape, transposed), members in joined.kinds.items():
+            slots = [slot for _, slot in members]
             nodes = torch.tensor([joined.start[b] + slot.node for b, slot in members])
-            told = self.config.descriptor_in == "all" or role in _HEADS
+            roles = torch.tensor([ROLES.index(slot.role) for slot in slots])
             client_ND = None
-            if client_BD is not None and told:
+            if client_BD is not None:
                 client_ND = client_BD[torch.tensor([b for b, _ in members])]
-            raw = self.decoders(h_NH[nodes], client_ND, op=op, role=role, slot=which, shape=shape)
-            made = normalise(raw, op=op, role=role, transposed=transposed, shape=shape)
+                if self.config.descriptor_in == "classifier":
+                    heads = torch.tensor([slot.role in _HEADS for slot in slots])
+                    client_ND = client_ND * heads.unsqueeze(1)
+            raw = self.decoders(
+                h_NH[nodes],
+                roles,
+                client_ND,
+                op=op,
+                family=family,
+                number=number,
+                shape=shape,
+            )
+            made = normalise(
+                raw, op=op, role=slots[0].role, transposed=transposed, shape=slots[0].shape
+            )
             for (b, slot), weight in zip(members, made.unbind(0), strict=True):
-                weights[b][slot.name] = weight
+                cut = weight[: slot.shape[0]] if family in VECTORS else weight
+                weights[b][slot.name] = cut
         return weights
 
     def with_parameters(self, parameters: Mapping[str, Tensor]) -> GHN:
@@ -191,6 +201,21 @@ def _checked_size(graph: Graph) -> Graph:
             f"the graph asks for {count:,} parameters; at most {MAX_PARAMETERS:,} are generated"
         )
     return graph
+
+
+def _check_current(graph: Graph, current: Mapping[str, Tensor]) -> None:
+    shapes = graph.parameters(frozen=True) if current else {}
+    for name, value in current.items():
+        if name not in shapes:
+            raise GHNError(f"current parameter {name!r} is not in the graph")
+        if tuple(value.shape) != shapes[name]:
+            raise GHNError(
+                f"current parameter {name!r} must have shape {shapes[name]}, "
+                f"got {tuple(value.shape)}"
+            )
+        # A finite sum has finite terms; only if it isn't, each of them is looked at.
+        if not math.isfinite(float(value.sum())) and not torch.isfinite(value).all():
+            raise GHNError(f"current parameter {name!r} holds values that are not finite")
 
 
 def _passed_through(request: Request, made: Mapping[str, Tensor]) -> dict[str, Tensor]:

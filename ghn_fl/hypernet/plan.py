@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from ghn_fl.hypernet.config import GHNConfig
+from ghn_fl.hypernet.decode import FAMILIES, VECTORS, family_of
 from ghn_fl.hypernet.embed import channel_bins, shape_bins
 from ghn_fl.hypernet.gatedgnn import Sweep, plan_sweep
 from graphs import Graph, Role
-from graphs.batch import ROLES, to_data
+from graphs.batch import to_data
 from graphs.graph import Shape
 
 _LEGACY_HEADS = ("classifier.", "heads.")
@@ -28,14 +30,19 @@ class Slot:
     node: int
     op: str
     role: Role
-    slot: int  # which one of the parameters that this node decodes alike: ih and hh of an LSTM
+    number: int  # which one of the parameters that this node decodes alike: ih and hh of an LSTM
     shape: Shape
     transposed: bool
 
     @property
-    def kind(self) -> tuple[str, Role, int, Shape, bool]:
-        """Slots of one kind are decoded together."""
-        return self.op, self.role, self.slot, self.shape, self.transposed
+    def kind(self) -> tuple[str, str, int, Shape, bool]:
+        """Slots of one kind are decoded together; vectors are, up to the tiles that they take."""
+        family = family_of(self.op, self.role)
+        shape, op = self.shape, self.op
+        if family in VECTORS:
+            tile = FAMILIES[family].rows
+            shape, op = (-(-shape[0] // tile) * tile,), ""
+        return op, family, self.number, shape, self.transposed
 
 
 @dataclass(frozen=True)
@@ -62,15 +69,16 @@ def _parameters(
     slots: dict[str, Slot] = {}
     values: dict[str, tuple[str, int, Role]] = {}
     for i, node in enumerate(graph.nodes):
-        seen: dict[Role, int] = {}
+        seen: dict[str, int] = {}
         for name, shape in node.parameters.items():
             role = _role(name, node.roles[name], config)
-            slot = seen[role] = seen.get(role, -1) + 1
+            family = family_of(node.op, role)
+            number = seen[family] = seen.get(family, -1) + 1
             values.setdefault(name, (name, i, role))
             generated = role is not Role.NORM_BIAS or config.norm_bias
             if generated and name not in graph.frozen and name not in slots:
                 transposed = bool(node.attributes.get("transposed", 0))
-                slots[name] = Slot(name, i, node.op, role, slot, shape, transposed)
+                slots[name] = Slot(name, i, node.op, role, number, shape, transposed)
     return tuple(slots.values()), tuple(values.values())
 
 
@@ -88,22 +96,19 @@ class Joined:
     op_N: Tensor
     bins_N4: Tensor
     sweeps: tuple[Sweep, Sweep]
-    values: list[Tensor]
-    node_Q: Tensor
-    role_Q: Tensor
-    start: list[int]  # first node of every graph
+    start: tuple[int, ...]  # first node of every graph
+    kinds: Mapping[Any, list[tuple[int, Slot]]]  # what is decoded together: (graph, slot) pairs
 
 
-def join(plans: Sequence[Plan], values: Sequence[Mapping[str, Tensor]]) -> Joined:
-    """The batch of some plans; `values` are each graph's shortened current parameters."""
+@lru_cache(maxsize=256)
+def join(graphs: tuple[Graph, ...], config: GHNConfig) -> Joined:
+    """The batch of some graphs; fleets ask for the same few again and again."""
+    plans = [plan(graph, config) for graph in graphs]
     batch = Batch.from_data_list([p.data for p in plans])
-    start: list[int] = batch.ptr.tolist()[:-1]
-    known = [
-        (first + node, ROLES.index(role), current[name])
-        for p, first, current in zip(plans, start, values, strict=True)
-        for name, node, role in p.values
-        if name in current
-    ]
+    kinds: dict[Any, list[tuple[int, Slot]]] = {}
+    for b, p in enumerate(plans):
+        for slot in p.slots:
+            kinds.setdefault(slot.kind, []).append((b, slot))
     return Joined(
         op_N=batch.op,
         bins_N4=batch.bins,
@@ -111,8 +116,6 @@ def join(plans: Sequence[Plan], values: Sequence[Mapping[str, Tensor]]) -> Joine
             plan_sweep(batch.level, batch.edge_index, batch.edge_distance),
             plan_sweep(batch.level_from_end, batch.edge_index.flip(0), batch.edge_distance),
         ),
-        values=[value for _, _, value in known],
-        node_Q=torch.tensor([node for node, _, _ in known], dtype=torch.long),
-        role_Q=torch.tensor([role for _, role, _ in known], dtype=torch.long),
-        start=start,
+        start=tuple(batch.ptr.tolist()[:-1]),
+        kinds=kinds,
     )

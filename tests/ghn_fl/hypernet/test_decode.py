@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from ghn_fl.hypernet.config import GHNConfig
 from ghn_fl.hypernet.decode import (
@@ -18,6 +19,7 @@ from ghn_fl.hypernet.decode import (
     used,
 )
 from graphs import OPS, Role
+from graphs.batch import ROLES
 from tests.ghn_fl.hypernet.examples import request
 
 SHAPES = [
@@ -50,6 +52,14 @@ SHAPES = [
 ]
 
 
+def decode(
+    decoders: Decoders, h: Tensor, op: str, role: Role, shape: tuple[int, ...], number: int = 0
+) -> Tensor:
+    roles = torch.full((len(h),), ROLES.index(role))
+    family = family_of(op, role)
+    return decoders(h, roles, None, op=op, family=family, number=number, shape=shape)
+
+
 def decoders(**options: object) -> Decoders:
     torch.manual_seed(0)
     return Decoders(GHNConfig(width=8, decoder_width=16, **options), OPS)  # type: ignore[arg-type]
@@ -58,7 +68,7 @@ def decoders(**options: object) -> Decoders:
 @pytest.mark.parametrize("tiling", ["positional", "repeat"])
 @pytest.mark.parametrize(("op", "role", "shape"), SHAPES)
 def test_any_shape_comes_out_exact(op: str, role: Role, shape: tuple, tiling: str) -> None:
-    made = decoders(tiling=tiling)(torch.randn(3, 8), None, op=op, role=role, slot=0, shape=shape)
+    made = decode(decoders(tiling=tiling), torch.randn(3, 8), op, role, shape)
     assert made.shape == (3, *shape)
     fitted = normalise(made, op=op, role=role, transposed=False, shape=shape)
     assert fitted.shape == made.shape and torch.isfinite(fitted).all()
@@ -88,10 +98,8 @@ def test_a_three_dimensional_kernel_keeps_its_axes() -> None:
 
 
 def test_a_small_kernel_is_the_middle_of_a_large_one() -> None:
-    decode, h = decoders(), torch.randn(1, 8)
-    large, small = (
-        decode(h, None, op="conv", role=Role.WEIGHT, slot=0, shape=(8, 8, k, k))[0] for k in (7, 3)
-    )
+    made, h = decoders(), torch.randn(1, 8)
+    large, small = (decode(made, h, "conv", Role.WEIGHT, (8, 8, k, k))[0] for k in (7, 3))
     torch.testing.assert_close(large[:, :, 2:5, 2:5], small)
 
 
@@ -99,26 +107,22 @@ def test_positional_tiles_differ_and_repeated_ones_don_t() -> None:
     tile = FAMILIES["matrix"]
     shape = (2 * tile.rows, tile.columns)
     for tiling, same in (("positional", False), ("repeat", True)):
-        made = decoders(tiling=tiling)(
-            torch.randn(1, 8), None, op="linear", role=Role.WEIGHT, slot=0, shape=shape
-        )[0]
+        made = decode(decoders(tiling=tiling), torch.randn(1, 8), "linear", Role.WEIGHT, shape)[0]
         assert torch.allclose(made[: tile.rows], made[tile.rows :]) == same
 
 
 def test_two_parameters_of_one_node_differ() -> None:
-    decode, h = decoders(tiling="repeat"), torch.randn(1, 8)
-    ih, hh = (
-        decode(h, None, op="lstm", role=Role.WEIGHT, slot=slot, shape=(40, 10)) for slot in (0, 1)
-    )
+    made, h = decoders(tiling="repeat"), torch.randn(1, 8)
+    ih, hh = (decode(made, h, "lstm", Role.WEIGHT, (40, 10), number) for number in (0, 1))
     assert not torch.allclose(ih, hh)
 
 
 def test_full_tiling_emits_the_largest_shape_and_cuts_it() -> None:
-    decode = decoders(tiling="full", full_shapes=(("matrix", (100, 120, 1, 1)),))
-    assert decode.output["matrix"].out_features == 100 * 120
+    made = decoders(tiling="full", full_shapes=(("matrix", (100, 120, 1, 1)),))
+    assert made.output["matrix"].out_features == 100 * 120
     h = torch.randn(1, 8)
-    large = decode(h, None, op="linear", role=Role.WEIGHT, slot=0, shape=(100, 120))[0]
-    small = decode(h, None, op="linear", role=Role.WEIGHT, slot=0, shape=(10, 20))[0]
+    large = decode(made, h, "linear", Role.WEIGHT, (100, 120))[0]
+    small = decode(made, h, "linear", Role.WEIGHT, (10, 20))[0]
     torch.testing.assert_close(large[:10, :20], small)
 
 
@@ -154,10 +158,10 @@ def test_normalisation_by_hand() -> None:
 
 def test_raw_weights_start_with_variance_about_one() -> None:
     torch.manual_seed(0)
-    decode = Decoders(GHNConfig(), OPS)
+    made_by = Decoders(GHNConfig(), OPS)
     h = torch.randn(20, 128)
     for op, shape in (("conv", (64, 64, 3, 3)), ("linear", (256, 128))):
-        made = decode(h, None, op=op, role=Role.WEIGHT, slot=0, shape=shape)
+        made = decode(made_by, h, op, Role.WEIGHT, shape)
         assert 0.5 < made.var() < 2
         first, second = made[0].flatten(), made[1].flatten()
         correlation = torch.corrcoef(torch.stack([first, second]))[0, 1]
