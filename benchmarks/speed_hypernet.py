@@ -3,7 +3,7 @@
 LeNet: against visiting node by node, and against the clients' local training. Large networks:
 milliseconds and memory, against decoders as large as the largest layer.
 
-    python benchmarks/speed_hypernet.py
+    python -m benchmarks.speed_hypernet
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
-from results_file import write
+from benchmarks.results_file import write
 from torch import Tensor
 
 import graphs
@@ -230,7 +230,9 @@ def large_section() -> list[str]:
     for name in LARGE:
         for tiling in ("positional", "repeat", "full"):
             done = subprocess.run(
-                [sys.executable, __file__, name, tiling], capture_output=True, text=True
+                [sys.executable, "-m", "benchmarks.speed_hypernet", name, tiling],
+                capture_output=True,
+                text=True,
             )
             row = done.stdout.strip().splitlines()[-1:] or [f"| {name} | {tiling} | failed | | |"]
             lines += row

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from results_file import write
+from benchmarks.results_file import write
 
 REPEATS = 9
 COMMANDS = {
