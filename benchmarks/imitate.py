@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from benchmarks.results_file import write
 from torch import Tensor, nn
 
 import graphs
+from benchmarks.results_file import write
 from ghn_fl import GHN, Change, GHNConfig, Request, UpdateConfig, initialize, update
 
 DEPTHS, WIDTHS, KERNELS, DENSE = (1, 2, 3), (6, 8, 12, 16), (3, 5), (32, 48, 64)

@@ -19,11 +19,11 @@ from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
-from benchmarks.results_file import write
 from torch import Tensor
 
 import graphs
 import zoo
+from benchmarks.results_file import write
 from ghn_fl import GHN, Change, GHNConfig, Request, update
 from ghn_fl.hypernet.client import check_client
 from ghn_fl.hypernet.decode import full_shapes, normalise
