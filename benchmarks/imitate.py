@@ -162,9 +162,11 @@ def measure(ghn, x, y, x_test, y_test, seed) -> list[tuple]:  # type: ignore[no-
         generated = ghn.generate(graph=graphs.trace(model, x[:1]))
         figures = []
         for weights in (dict(model.named_parameters()), generated):
-            ready = initialize(model, weights, x[few].split(100))
+            images = x[few].split(100)
+            ready = initialize(model, weights, images)
             figures.append(accuracy(ready, x_test, y_test))
             train(ready, x, y, list(few.split(50)), lr=0.02)
+            ready = initialize(ready, dict(ready.named_parameters()), images)
             figures.append(accuracy(ready, x_test, y_test))
         rows.append((shape, figures[0], figures[2], figures[1], figures[3]))
     return rows

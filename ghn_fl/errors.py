@@ -1,6 +1,8 @@
 """Everything that is said to a person who gave input we cannot use, in one tree.
 
 GhnFlError                     this package's own
+    ConfigError                a setting, an option or a file of settings
+    RunError                   a run folder, or a run that cannot go on
     GHNError                   a hypernetwork, or what it was asked to generate
 graphs.GraphError              a model that cannot be traced, a graph that is none
 zoo.SpecError                  a model that cannot be parsed, built, scaled or fitted
@@ -12,6 +14,14 @@ from zoo.errors import SpecError
 
 class GhnFlError(ValueError):
     """Base of the package's errors for people: expected, got, where, what to do."""
+
+
+class ConfigError(GhnFlError):
+    """A setting that is unknown, of the wrong kind, or impossible."""
+
+
+class RunError(GhnFlError):
+    """A run folder that is damaged or in use, or a run that cannot go on."""
 
 
 class GHNError(GhnFlError):

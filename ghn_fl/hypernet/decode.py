@@ -212,10 +212,15 @@ class Decoders(nn.Module):
         """Raw weights start with variance about 1; places differ as much as nodes do."""
         nn.init.normal_(self.role.weight, std=0.3)
         nn.init.normal_(self.place.weight, std=math.sqrt(2 / self.place.in_features))
-        for layer in self.output.values():
+        for family, layer in self.output.items():
             assert isinstance(layer, nn.Linear)
             nn.init.normal_(layer.weight, std=math.sqrt(1 / (0.7 * layer.in_features)))
             nn.init.zeros_(layer.bias)
+            if self.tiling != "full":
+                # Trained kernels are strong in their middle. A kernel larger than any that the
+                # hypernetwork has learnt from then gets little noise at its rim.
+                rim = _distance_from_middle(self.tiles[family]).clamp(min=1) - 1
+                layer.weight.data.mul_(0.5 ** rim.unsqueeze(1))
 
     def forward(
         self,
@@ -257,6 +262,14 @@ class Decoders(nn.Module):
         tiles = torch.relu(z_NPD) @ weight_KD.T + bias_K
         sizes = [s.stop - s.start for s in part]
         return assemble(tiles.unflatten(2, sizes), lay, places, shape)
+
+
+def _distance_from_middle(tile: Tile) -> Tensor:
+    """For every output of a tile, in order, how far its place in the kernel is from the middle."""
+    y = (torch.arange(tile.height) - tile.height // 2).abs()
+    x = (torch.arange(tile.width) - tile.width // 2).abs()
+    ring = torch.maximum(y[:, None], x[None, :])
+    return ring.expand(tile.rows, tile.columns, -1, -1).flatten()
 
 
 def normalise(raw: Tensor, *, op: str, role: Role, transposed: bool, shape: Shape) -> Tensor:

@@ -1,0 +1,5 @@
+"""Where clients run."""
+
+from ghn_fl.engines.local import LocalEngine
+
+__all__ = ["LocalEngine"]

@@ -1,0 +1,100 @@
+"""What a worker does: train a client's models, or fine-tune and evaluate one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import zoo
+from ghn_fl import local
+from ghn_fl.data import ClientShare, Dataset, augment, normalise
+from ghn_fl.local import LocalConfig, Samples
+from ghn_fl.random import numpy_stream, torch_stream
+from zoo import ModelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """The data of all clients, in memory that processes share, and how they train.
+
+    Attributes:
+        dataset: images as uint8; clients hold index lists into it.
+        shares: each client's indices.
+        config: local training.
+        seed: of the run; everything random here depends on it, the round and the client only.
+        task: what models are built for: num_classes, in_channels, image_size.
+    """
+
+    dataset: Dataset
+    shares: tuple[ClientShare, ...]
+    config: LocalConfig
+    seed: int
+    task: dict[str, int]
+
+
+@dataclass
+class Bench:
+    """A worker's place: the world, and models that it has built once and uses again."""
+
+    world: World
+    models: dict[str, nn.Module] = field(default_factory=dict)
+
+    def model(self, spec: str, weights: dict[str, Tensor]) -> nn.Module:
+        if spec not in self.models:
+            self.models[spec] = zoo.build(ModelSpec.parse(spec), **self.world.task)
+        return local.load(self.models[spec], weights)
+
+
+def perform(bench: Bench, task: dict[str, Any]) -> dict[str, Any]:
+    """Do one task; a failure of the client's own making is an answer, too."""
+    world, client, number = bench.world, task["client"], task["round"]
+    # Dropout and its like draw from the global generator.
+    torch.manual_seed(int(numpy_stream(world.seed, task["kind"], number, client).integers(2**31)))
+    generator = torch_stream(world.seed, f"batches of {task['kind']}", number, client)
+    if task["kind"] == "train":
+        return _train(bench, task, generator)
+    return _evaluate(bench, task, generator)
+
+
+def _train(bench: Bench, task: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
+    data = _samples(bench.world, task["client"])
+    trained, metrics, teacher = [], {}, None
+    for i, (spec, weights) in enumerate(task["models"]):
+        model = bench.model(spec, weights)
+        loss = local.train(model, data, bench.world.config, generator, teacher=teacher)
+        metrics["loss" if i == 0 else f"loss_{i + 1}"] = loss
+        trained.append(local.unload(model))
+        if task["transfer"] and i == 0:
+            teacher = model.eval()
+    return {"weights": trained, "samples": len(data.y), "metrics": metrics}
+
+
+def _evaluate(bench: Bench, task: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
+    """One fine-tune epoch on a copy that is thrown away, then the client's own test samples."""
+    world, dataset = bench.world, bench.world.dataset
+    share = world.shares[task["client"]]
+    model = bench.model(task["spec"], task["weights"])
+    local.train(model, _samples(world, task["client"]), world.config, generator, epochs=1)
+    own_x, own_y = dataset.x_test[share.test], dataset.y_test[share.test]
+    score = local.evaluate(model, normalise(own_x, dataset), own_y, dataset.num_classes)
+    result: dict[str, Any] = {"accuracy": score.accuracy, "loss": score.loss}
+    if task["full"]:
+        whole = local.evaluate(
+            model, normalise(dataset.x_test, dataset), dataset.y_test, dataset.num_classes
+        )
+        # accuracy on the whole test set, every class weighted as in the client's own data
+        result["accuracy_full"] = sum(
+            part * right for part, right in zip(share.mix, whole.by_class, strict=True) if part > 0
+        )
+    return result
+
+
+def _samples(world: World, client: int) -> Samples:
+    dataset, index = world.dataset, world.shares[client].train
+    images, labels = dataset.x_train[index], dataset.y_train[index]
+    if not dataset.augment:
+        return Samples(normalise(images, dataset), labels)
+    return Samples(images, labels, lambda x, g: normalise(augment(x, g), dataset))

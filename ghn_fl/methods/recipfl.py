@@ -1,0 +1,141 @@
+"""RecipFL: a graph hypernetwork on the server generates every client's weights.
+
+"How Few Davids Improve One Goliath: Federated Learning in Resource-Skew Edge Computing
+Environments", Algorithm 1. The server knows each client's architecture, its label histogram and
+the weights that it last sent. A client receives weights for its models, trains them as any model,
+and sends them back; a strong one trains its large model, then the small one with knowledge
+transfer from the large (Eq. 9).
+
+Differences from the paper: see `GHNConfig` and `UpdateConfig`, which name what the paper says,
+what its authors' code does, and our default for every choice; the sign of Eq. (4) is the authors'
+code's (as printed, it would ascend).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ghn_fl.hypernet import GHN, Change, GHNConfig, Request, UpdateConfig, update
+from ghn_fl.methods.registry import METHODS
+from ghn_fl.optim import AdamState
+from ghn_fl.types import Client, Job, Method, MethodEntry, Report, Setting, State, Train, Weights
+from zoo import ModelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings of RecipFL.
+
+    Attributes:
+        ghn: the hypernetwork's design; its number of classes is the task's.
+        update: how the server learns.
+        transfer: knowledge transfer on devices that train more than one model (Eq. 9).
+    """
+
+    ghn: GHNConfig = field(default_factory=GHNConfig)
+    update: UpdateConfig = field(default_factory=UpdateConfig)
+    transfer: bool = True
+
+
+def build(config: Config, setting: Setting) -> Method:
+    design = _for_task(config.ghn, setting)
+
+    def init() -> State:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(setting.seed)
+            ghn = GHN(design)
+        return {"ghn": dict(ghn.state_dict()), "adam": _adam_out(AdamState()), "current": {}}
+
+    def run_round(state: State, sampled: Sequence[Client], train: Train) -> tuple[State, Report]:
+        ghn = _ghn(design, state)
+        asked = [(client, spec) for client in sampled for spec in client.models]
+        requests = [request(state, client, spec) for client, spec in asked]
+        sent = iter(ghn.generate_many(requests))  # theta~_m = GHN(G_m, a_m; phi)
+        jobs = [
+            Job(
+                client=client,
+                models=tuple((spec, next(sent)) for spec in client.models),
+                transfer=config.transfer,
+            )
+            for client in sampled
+        ]
+        answers = train(jobs)  # theta_m = ClientUpdate(m, theta~_m)
+        changes, current = [], dict(state["current"])
+        for job, answer in zip(jobs, answers, strict=True):
+            if answer.failure:
+                continue
+            for (spec, given), trained in zip(job.models, answer.weights, strict=True):
+                changes.append(
+                    Change(
+                        request=request(state, job.client, spec),
+                        sent=given,
+                        trained=trained,
+                        share=job.client.share,
+                    )
+                )
+                current[_key(job.client, spec)] = dict(trained)
+        ghn, adam, norm = update(ghn, changes, _adam_in(state["adam"]), config.update)  # Eq. (4)
+        new = {"ghn": dict(ghn.state_dict()), "adam": _adam_out(adam), "current": current}
+        return new, {"gradient_norm": norm}
+
+    def personalize(state: State, clients: Sequence[Client]) -> list[Weights]:
+        ghn = hypernetwork(state)
+        found: list[Weights] = []
+        for start in range(0, len(clients), config.update.chunk):
+            part = clients[start : start + config.update.chunk]
+            found += ghn.generate_many([request(state, c, c.models[0]) for c in part])
+        return found
+
+    def request(state: State, client: Client, spec: ModelSpec) -> Request:
+        """Graph, descriptor, and the weights that the client last sent (at first the initial)."""
+        current = state["current"].get(_key(client, spec), setting.initial[spec])
+        descriptor: Any = None
+        if design.descriptor == "histogram":
+            descriptor = torch.tensor(client.mix)
+        elif design.descriptor == "id":
+            descriptor = client.id
+        return Request(graph=setting.graphs[spec], client=descriptor, current=current)
+
+    def hypernetwork(state: State) -> GHN:
+        return _ghn(design, state).eval()
+
+    return Method(init, run_round, personalize, hypernetwork)
+
+
+def _for_task(design: GHNConfig, setting: Setting) -> GHNConfig:
+    clients = len(setting.clients) if design.descriptor == "id" else 0
+    return replace(design, num_classes=setting.num_classes, num_clients=clients)
+
+
+def _ghn(design: GHNConfig, state: State) -> GHN:
+    with torch.device("meta"):
+        ghn = GHN(design)
+    ghn.load_state_dict(state["ghn"], assign=True)
+    return ghn.requires_grad_().train()
+
+
+def _key(client: Client, spec: ModelSpec) -> str:
+    return f"{client.id} {spec}"
+
+
+def _adam_out(state: AdamState) -> State:
+    return {"step": state.step, "first": dict(state.first), "second": dict(state.second)}
+
+
+def _adam_in(state: State) -> AdamState:
+    return AdamState(state["step"], state["first"], state["second"])
+
+
+METHODS.register(
+    "recipfl",
+    MethodEntry(
+        summary="a graph hypernetwork generates personal weights for any architecture",
+        config=Config,
+        build=build,
+        models="own_and_small",
+    ),
+)

@@ -1,0 +1,130 @@
+"""The fleet: tiers of devices, and which models each of them trains."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import zoo
+from ghn_fl.errors import ConfigError
+from ghn_fl.simulation.config import RunConfig, read_file
+from zoo import Device, ModelSpec
+from zoo.registry import unknown
+
+STRONG, WEAK = "strong", "weak"
+# image size and channels of a data set -> its usual large and small model
+_USUAL = {(28, 1): ("lenet5", "lenet5-d1"), (32, 3): ("resnet18", "resnet18-d1")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tier:
+    """Devices of one kind.
+
+    Attributes:
+        name: `strong` and `weak` are what the records speak of; others are listed beside them.
+        count: how many devices.
+        model: what they train.
+        share: their part of the training data, all together.
+        alpha: concentration of their class mix; 0 for the global mix.
+        speed: samples a second in training, for the simulated deadline; 0: as fast as needed.
+        availability: probability that a sampled device is there.
+    """
+
+    name: str
+    count: int
+    model: ModelSpec
+    share: float
+    alpha: float = 0.0
+    speed: float = 0.0
+    availability: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ConfigError(f"tier {self.name!r} must have 1 device or more, got {self.count}")
+        if not 0 < self.share <= 1:
+            raise ConfigError(f"tier {self.name!r}: share must be in (0, 1], got {self.share}")
+        if self.alpha < 0 or self.speed < 0 or not 0 < self.availability <= 1:
+            raise ConfigError(
+                f"tier {self.name!r}: alpha and speed must be at least 0 and availability in "
+                f"(0, 1], got {self.alpha}, {self.speed} and {self.availability}"
+            )
+
+
+def tiers_of(config: RunConfig, image_size: int, in_channels: int) -> tuple[Tier, ...]:
+    """The run's tiers, strongest first."""
+    if config.fleet:
+        return _from_file(Path(config.fleet))
+    strong, weak = parse_skew(config.skew)
+    usual = _USUAL.get((image_size, in_channels), _USUAL[28, 1])
+    large = ModelSpec.parse(config.large or usual[0])
+    small = ModelSpec.parse(config.small or usual[1])
+    tiers = []
+    if strong:
+        share = config.strong_share if weak else 1.0
+        tiers.append(Tier(name=STRONG, count=strong, model=large, share=share))
+    if weak:
+        share = 1 - config.strong_share if strong else 1.0
+        tiers.append(Tier(name=WEAK, count=weak, model=small, share=share, alpha=config.alpha))
+    return tuple(tiers)
+
+
+def parse_skew(text: str) -> tuple[int, int]:
+    """Numbers of strong and weak devices.
+
+    >>> parse_skew("2:100")
+    (2, 100)
+    """
+    parts = text.split(":")
+    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
+        raise ConfigError(f"skew must be S:W with whole numbers, for example 2:100, got {text!r}")
+    strong, weak = map(int, parts)
+    if strong + weak < 1:
+        raise ConfigError(f"skew must name one device or more, got {text!r}")
+    return strong, weak
+
+
+def models_of(tier: Tier, tiers: Sequence[Tier], policy: str) -> tuple[ModelSpec, ...]:
+    """What a tier's devices train under a method's policy; the first one is theirs to use."""
+    smallest = min((t.model for t in tiers), key=zoo.num_parameters)
+    if policy == "small":
+        return (smallest,)
+    if policy == "own_and_small" and tier.model != smallest:
+        return (tier.model, smallest)
+    return (tier.model,)
+
+
+def _from_file(path: Path) -> tuple[Tier, ...]:
+    content = read_file(path)
+    entries = content.get("tier", [])
+    if set(content) != {"tier"} or not isinstance(entries, list) or not entries:
+        raise ConfigError(f"{path} must consist of [[tier]] tables, got {', '.join(content)}")
+    tiers = tuple(_tier(path, entry) for entry in entries)
+    names = [tier.name for tier in tiers]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{path}: two tiers have one name: {', '.join(names)}")
+    if sum(tier.share for tier in tiers) > 1 + 1e-9:
+        raise ConfigError(f"{path}: the shares sum to {sum(t.share for t in tiers):g}, above 1")
+    return tiers
+
+
+def _tier(path: Path, entry: Mapping[str, Any]) -> Tier:
+    known = {f.name: f for f in dataclasses.fields(Tier)}
+    values = dict(entry)
+    fit = values.pop("fit", None)
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"{path}: {unknown('key of a tier', key, (*known, 'fit'))}")
+    if (fit is None) == ("model" not in values):
+        raise ConfigError(f"{path}: a tier needs either `model` or `fit`, got {sorted(entry)}")
+    try:
+        if fit is not None:
+            device = {k: v for k, v in fit.items() if k != "family"}
+            values["model"] = zoo.fit(fit["family"], Device(**device))
+        else:
+            values["model"] = ModelSpec.parse(values["model"])
+        return Tier(**values)
+    except (TypeError, KeyError) as err:
+        raise ConfigError(f"{path}: a tier lacks something or has too much: {err}") from err

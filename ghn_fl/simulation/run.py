@@ -1,0 +1,344 @@
+"""The loop: the only one. Read it from top to bottom to know what `ghnfl train` does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import graphs
+import zoo
+from ghn_fl.data import Dataset, PartitionTier, load, partition
+from ghn_fl.engines.local import LocalEngine
+from ghn_fl.engines.work import World
+from ghn_fl.errors import ConfigError, RunError
+from ghn_fl.files import write_atomic
+from ghn_fl.methods import METHODS
+from ghn_fl.random import numpy_stream
+from ghn_fl.simulation import checkpoint, records
+from ghn_fl.simulation.config import RunConfig
+from ghn_fl.simulation.fleet import STRONG, WEAK, Tier, models_of, tiers_of
+from ghn_fl.simulation.sample import missing, sample
+from ghn_fl.tree import all_finite
+from ghn_fl.types import Answer, Client, Job, Method, Setting, State, Weights
+from zoo import ModelSpec
+
+log = logging.getLogger("ghn_fl")
+Watch = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished run: its summary, the record of every round, and the method's last state."""
+
+    summary: dict[str, Any]
+    rounds: tuple[dict[str, Any], ...]
+    state: State
+
+
+def run(
+    config: RunConfig,
+    *,
+    out: Path | None = None,
+    data_dir: Path | None = None,
+    workers: int | None = None,
+    resume: bool = False,
+    watch: Watch | None = None,
+) -> RunResult:
+    """Train a fleet.
+
+    Args:
+        config: what to do; the result depends on it and the data alone.
+        out: the run folder; nothing is written without one.
+        data_dir: where data sets are looked for.
+        workers: worker processes; as many as there are cores if None.
+        resume: go on from the folder's last complete round.
+        watch: called with every round's record.
+    """
+    dataset = load(config.dataset, data_dir)
+    tiers = tiers_of(config, dataset.image_size, dataset.in_channels)
+    world, clients = build_world(config, dataset, tiers)
+    method = METHODS[config.method].build(config.method_config(), setting_of(config, world, clients))
+    tests = [len(share.test) for share in world.shares]
+    done, history, state = _begin(config, out, resume, records.describe(config, clients, tests))
+    state = method.init() if state is None else state
+    recording = 0.0
+    with LocalEngine(world, workers) as engine:
+        for number in range(done + 1, config.rounds + 1):
+            state, record = _round(number, state, method, engine, config, tiers, clients)
+            record["seconds"]["record"] = recording  # of the round before
+            started = time.perf_counter()
+            broken = all_finite(state)
+            if broken:
+                raise RunError(
+                    f"round {number}: the server's state at {broken} is no longer finite; "
+                    f"the run stopped, and round {number - 1} is kept"
+                )
+            if out is not None:
+                records.append(out, record)
+                checkpoint.save(out, number, state)
+            recording = time.perf_counter() - started
+            history.append(record)
+            if watch is not None:
+                watch(record)
+    summary = records.summarize(config, history)
+    if out is not None:
+        if method.hypernetwork is not None:
+            method.hypernetwork(state).save(out / "ghn.safetensors")
+        write_atomic(out / "summary.json", json.dumps(summary, indent=1) + "\n")
+    return RunResult(summary, tuple(history), state)
+
+
+def build_world(
+    config: RunConfig, dataset: Dataset, tiers: Sequence[Tier]
+) -> tuple[World, tuple[Client, ...]]:
+    """Data, partition and clients: the same for every method."""
+    shares = partition(
+        dataset.y_train,
+        dataset.y_test,
+        [PartitionTier(t.count, t.share, t.alpha or None) for t in tiers],
+        num_classes=dataset.num_classes,
+        seed=config.seed,
+    )
+    task = {
+        "num_classes": dataset.num_classes,
+        "in_channels": dataset.in_channels,
+        "image_size": dataset.image_size,
+    }
+    world = World(dataset=dataset, shares=shares, config=config.local(), seed=config.seed, task=task)
+    total = sum(len(share.train) for share in shares)
+    policy = METHODS[config.method].models
+    owners = [tier for tier in tiers for _ in range(tier.count)]
+    clients = tuple(
+        Client(
+            id=i,
+            tier=tier.name,
+            models=models_of(tier, tiers, policy),
+            samples=len(share.train),
+            share=len(share.train) / total,
+            mix=share.mix,
+        )
+        for i, (tier, share) in enumerate(zip(owners, shares, strict=True))
+    )
+    return world, clients
+
+
+def setting_of(config: RunConfig, world: World, clients: Sequence[Client]) -> Setting:
+    """Initial weights and graph of every distinct model."""
+    initial: dict[ModelSpec, Weights] = {}
+    traced = {}
+    for spec in sorted({spec for client in clients for spec in client.models}, key=str):
+        with torch.random.fork_rng(devices=[]):
+            stream = numpy_stream(config.seed, f"initial weights of {spec}")
+            torch.manual_seed(int(stream.integers(2**31)))
+            model = zoo.build(spec, **world.task)
+        initial[spec] = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
+        example = {k: v for k, v in world.task.items() if k != "num_classes"}
+        traced[spec] = graphs.trace(model, zoo.example_input(spec, **example))
+    return Setting(
+        clients=tuple(clients),
+        num_classes=world.dataset.num_classes,
+        initial=initial,
+        graphs=traced,
+        seed=int(numpy_stream(config.seed, "method").integers(2**31)),
+    )
+
+
+def _begin(
+    config: RunConfig, out: Path | None, resume: bool, description: dict[str, Any]
+) -> tuple[int, list[dict[str, Any]], State | None]:
+    """Rounds done, their records and the state: of a fresh folder or of one to go on with."""
+    if out is None:
+        return 0, [], None
+    if (out / "config.json").exists():
+        known = records.read_config(out)["config"]
+        if not resume:
+            raise ConfigError(f"{out} holds a run already; --resume goes on with it")
+        differing = sorted(
+            k for k, v in dataclasses.asdict(config).items() if known.get(k, None) != v
+        )
+        if differing:
+            raise ConfigError(f"{out} was started with other settings: {', '.join(differing)}")
+    elif resume and out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is no run folder: it has no config.json")
+    elif not resume and out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is not empty, and no run of ours")
+    else:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as err:
+            raise ConfigError(f"cannot make the folder {out}: {err.strerror}") from err
+        write_atomic(out / "config.json", json.dumps(description, indent=1) + "\n")
+    saved = checkpoint.load(out)
+    if saved is None:
+        records.keep_rounds(out, 0)
+        return 0, [], None
+    done, state = saved
+    return done, records.keep_rounds(out, done), state
+
+
+def _round(
+    number: int,
+    state: State,
+    method: Method,
+    engine: LocalEngine,
+    config: RunConfig,
+    tiers: Sequence[Tier],
+    clients: Sequence[Client],
+) -> tuple[State, dict[str, Any]]:
+    """One round: sample, train through the method, evaluate if it is time; state and record."""
+    spent = dict.fromkeys(("generate", "train", "update", "evaluate", "record"), 0.0)
+    sampled = sample(clients, config, number)
+    answers: list[Answer] = []
+    jobs: list[Job] = []
+    marks = [time.perf_counter()]
+
+    def train(asked: Sequence[Job]) -> Sequence[Answer]:
+        marks.append(time.perf_counter())
+        jobs.extend(asked)
+        answers.extend(_train(number, asked, engine, config, {t.name: t for t in tiers}))
+        marks.append(time.perf_counter())
+        return answers[-len(asked) :] if asked else []
+
+    state, report = method.run_round(state, sampled, train)
+    marks.append(time.perf_counter())
+    spent["generate"], spent["train"], spent["update"] = _phases(marks)
+    results = _evaluate(number, state, method, engine, config, clients)
+    spent["evaluate"] = time.perf_counter() - marks[-1]
+    tier_means = records.by_tier(clients, results) if results else {}
+    record = {
+        "round": number,
+        "sampled": [client.id for client in sampled],
+        "rejected": [{"client": a.client.id, "reason": a.failure} for a in answers if a.failure],
+        **_headline(tier_means),
+        "tiers": tier_means,
+        "clients": [{"id": c.id, **r} for c, r in zip(clients, results, strict=True)]
+        if results
+        else [],
+        "bytes_down": sum(_bytes(w) for job in jobs for _, w in job.models),
+        "bytes_up": sum(_bytes(w) for answer in answers for w in answer.weights),
+        "seconds": spent,
+        "metrics": report,
+    }
+    return state, record
+
+
+def _phases(marks: Sequence[float]) -> tuple[float, float, float]:
+    """Seconds before, in and after training; a method that trains in steps has several of each."""
+    gaps = [b - a for a, b in zip(marks, marks[1:], strict=False)]
+    inside = sum(gaps[1::2])
+    return gaps[0], inside, sum(gaps) - gaps[0] - inside
+
+
+def _train(
+    number: int,
+    jobs: Sequence[Job],
+    engine: LocalEngine,
+    config: RunConfig,
+    tiers: Mapping[str, Tier],
+) -> list[Answer]:
+    """The answers to some jobs, in their order; what cannot be used is rejected with a reason."""
+    answers = {
+        i: Answer(client=job.client, failure=reason)
+        for i, job in enumerate(jobs)
+        if (reason := missing(job, tiers[job.client.tier], config, number))
+    }
+    # the longest first, so that no worker waits for a strong client at the end
+    order = sorted(
+        (i for i in range(len(jobs)) if i not in answers),
+        key=lambda i: -jobs[i].client.samples * len(jobs[i].models),
+    )
+    tasks = [
+        {
+            "kind": "train",
+            "round": number,
+            "client": jobs[i].client.id,
+            "models": [[str(spec), weights] for spec, weights in jobs[i].models],
+            "transfer": jobs[i].transfer,
+        }
+        for i in order
+    ]
+    for i, result in zip(order, engine.run(tasks), strict=True):
+        answers[i] = _answer(jobs[i], result)
+    return [answers[i] for i in range(len(jobs))]
+
+
+def _answer(job: Job, result: dict[str, Any]) -> Answer:
+    failure = result.get("failure") or _unusable(job, result["weights"])
+    if failure:
+        return Answer(client=job.client, failure=failure)
+    return Answer(
+        client=job.client,
+        weights=tuple(result["weights"]),
+        samples=result["samples"],
+        metrics=result["metrics"],
+    )
+
+
+def _unusable(job: Job, answers: Sequence[Mapping[str, Tensor]]) -> str:
+    """Why weights that came back cannot be used; empty if they can."""
+    if len(answers) != len(job.models):
+        return f"sent {len(answers)} models instead of {len(job.models)}"
+    for (spec, given), trained in zip(job.models, answers, strict=True):
+        if trained.keys() != given.keys():
+            return f"{spec}: other names than it was given"
+        for name, weight in trained.items():
+            if weight.shape != given[name].shape:
+                return f"{spec}: {name} has shape {tuple(weight.shape)}"
+            if not torch.isfinite(weight).all():
+                return f"{spec}: {name} is not finite"
+    return ""
+
+
+def _evaluate(
+    number: int,
+    state: State,
+    method: Method,
+    engine: LocalEngine,
+    config: RunConfig,
+    clients: Sequence[Client],
+) -> list[dict[str, Any]]:
+    """Every client's score with what it would be served now; empty if it is not time."""
+    last_fifth = number > config.rounds - math.ceil(0.2 * config.rounds)
+    if not last_fifth and number % config.eval_every:
+        return []
+    served = method.personalize(state, clients)
+    tasks = [
+        {
+            "kind": "evaluate",
+            "round": number,
+            "client": client.id,
+            "spec": str(client.models[0]),
+            "weights": weights,
+            "full": number == config.rounds,
+        }
+        for client, weights in zip(clients, served, strict=True)
+    ]
+    order = sorted(range(len(tasks)), key=lambda i: -clients[i].samples)
+    found = dict(zip(order, engine.run([tasks[i] for i in order]), strict=True))
+    results = [found[i] for i in range(len(tasks))]
+    for client, result in zip(clients, results, strict=True):
+        if "failure" in result:
+            raise RunError(f"client {client.id} could not be evaluated: {result['failure']}")
+    return results
+
+
+def _headline(tiers: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:
+    return {
+        f"{name}_{key}": tiers.get(name, {}).get(key)
+        for key in ("accuracy", "loss", "accuracy_full")
+        for name in (STRONG, WEAK)
+    }
+
+
+def _bytes(weights: Weights) -> int:
+    return sum(w.numel() * w.element_size() for w in weights.values())

@@ -1,0 +1,117 @@
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import zoo
+from ghn_fl import local
+from ghn_fl.errors import ConfigError
+from ghn_fl.local import LocalConfig, Samples
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def linear_task() -> tuple[nn.Module, Samples]:
+    torch.manual_seed(0)
+    return nn.Linear(3, 2), Samples(torch.randn(8, 3), torch.arange(8) % 2)
+
+
+def test_one_epoch_of_one_full_batch_is_one_step_of_gradient_descent() -> None:
+    model, data = linear_task()
+    expected = copy.deepcopy(model)
+    loss = F.cross_entropy(expected(data.x), data.y)
+    grads = torch.autograd.grad(loss, list(expected.parameters()))
+    reported = local.train(model, data, LocalConfig(epochs=1, lr=0.5, batch_size=8), rng())
+    for p, q, g in zip(model.parameters(), expected.parameters(), grads, strict=True):
+        torch.testing.assert_close(p, q - 0.5 * g)
+    assert reported == pytest.approx(float(loss))
+
+
+def test_the_same_generator_gives_the_same_weights() -> None:
+    (model, data), config = linear_task(), LocalConfig(batch_size=3)
+    twin, other = copy.deepcopy(model), copy.deepcopy(model)
+    local.train(model, data, config, rng(1))
+    local.train(twin, data, config, rng(1))
+    local.train(other, data, config, rng(2))
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+    assert any(
+        not torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True)
+    )
+
+
+def test_transfer_loss_by_hand() -> None:
+    # z_S = (ln 2, 0), z_L = (ln 3, 0), y = 0, features = logits; p_S = (2/3, 1/3), p_L = (3/4, 1/4)
+    z_small, z_large = torch.tensor([[math.log(2), 0.0]]), torch.tensor([[math.log(3), 0.0]])
+    small, large = zoo.Output(z_small, z_small, ()), zoo.Output(z_large, z_large, ())
+    y = torch.tensor([0])
+    ce, mimic = 0.405465, 0.578752
+    paper = local.transfer_loss(small, large, y, "small_large")
+    code = local.transfer_loss(small, large, y, "large_small")
+    assert float(paper) == pytest.approx(ce + mimic + 0.017372, abs=1e-5)
+    assert float(code) == pytest.approx(ce + mimic + 0.016417, abs=1e-5)
+
+
+def test_features_of_different_size_are_left_out() -> None:
+    z = torch.tensor([[1.0, -1.0]])
+    small, large = zoo.Output(z, torch.zeros(1, 3), ()), zoo.Output(z, torch.zeros(1, 5), ())
+    expected = F.cross_entropy(z, torch.tensor([1])) + F.cross_entropy(z, z.softmax(1))
+    torch.testing.assert_close(local.transfer_loss(small, large, torch.tensor([1]), "small_large"), expected)
+
+
+def test_the_teacher_gets_no_gradient_and_stays_as_it_is() -> None:
+    student, teacher = zoo.build("lenet5-d1"), zoo.build("lenet5").eval()
+    before = copy.deepcopy(teacher.state_dict())
+    data = Samples(torch.randn(6, 1, 28, 28), torch.arange(6))
+    local.train(student, data, LocalConfig(epochs=1, batch_size=3), rng(), teacher=teacher)
+    assert all(torch.equal(t, before[n]) for n, t in teacher.state_dict().items())
+    assert all(p.grad is None for p in teacher.parameters())
+
+
+def test_load_forgets_statistics_and_averages_those_to_come() -> None:
+    model = zoo.build("lenet5").train()
+    model(torch.randn(4, 1, 28, 28) + 5)
+    weights = {n: torch.randn_like(p) for n, p in model.named_parameters()}
+    local.load(model, weights)
+    bn = model.stages["1"].bn
+    assert not bn.running_mean.any() and bn.momentum is None
+    batches = [torch.randn(4, 1, 28, 28), torch.randn(4, 1, 28, 28) + 2]
+    for batch in batches:
+        model(batch)
+    mean = torch.stack([model.stages["1"].conv(b).mean((0, 2, 3)) for b in batches]).mean(0)
+    torch.testing.assert_close(bn.running_mean, mean.detach(), rtol=1e-4, atol=1e-4)
+    assert all(torch.equal(w, weights[n]) for n, w in local.unload(model).items())
+
+
+def test_scores_by_hand() -> None:
+    # a model that answers its input; four samples of classes 0, 0, 1, 2: right, wrong, right, wrong
+    x = torch.tensor([[5.0, 0, 0, 0], [0, 5.0, 0, 0], [0, 5.0, 0, 0], [5.0, 0, 0, 0]])
+    score = local.evaluate(nn.Identity(), x, torch.tensor([0, 0, 1, 2]), 4)
+    assert score.accuracy == 0.5
+    assert score.by_class[:3] == (0.5, 1.0, 0.0) and math.isnan(score.by_class[3])
+    right, wrong = math.log(math.exp(5) + 3) - 5, math.log(math.exp(5) + 3)
+    assert score.loss == pytest.approx((right + wrong) / 2, rel=1e-5)
+
+
+def test_a_last_batch_of_one_is_left_out() -> None:
+    model = zoo.build("lenet5-d1")  # its BatchNorm could take one image, others could not
+    data = Samples(torch.randn(5, 1, 28, 28), torch.arange(5))
+    local.train(model, data, LocalConfig(epochs=1, batch_size=4), rng())
+    assert int(model.stages["1"].bn.num_batches_tracked) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"epochs": 0}, "epochs and batch_size must be at least 1, got 0"),
+        ({"lr": 0.0}, "lr must be above 0"),
+        ({"kl": "both"}, "kl must be small_large or large_small, got 'both'"),
+    ],
+)
+def test_bad_settings(options: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        LocalConfig(**options)  # type: ignore[arg-type]
