@@ -148,9 +148,14 @@ class _Builder:
         return found
 
     def _visit_call(self, index: int, step: Step) -> None:
-        data = [self.node[i] for _, i in step.inputs if i in self.node and i not in self.weights]
-        weighted = [(key, i) for key, i in step.inputs if i in self.weights]
         name = step.name
+        data: list[int] = []
+        weighted: list[tuple[int | str, int]] = []
+        for pair in step.inputs:
+            if pair[1] in self.weights:
+                weighted.append(pair)
+            elif pair[1] in self.node:
+                data.append(self.node[pair[1]])
         if name in ops.SHAPE_ONLY:
             # Another tensor only lends its shape or type: nothing flows from it.
             data, weighted = data[: ops.SHAPE_ONLY[name]], weighted[: ops.SHAPE_ONLY[name]]
