@@ -106,6 +106,7 @@ class Tape:
             for tensor in written:
                 if _memory(tensor) in self._lent:
                     raise WritesParameterError(description.name)
+                self.source(tensor)  # seen now: after the write it has a history
         result = target(*args, **kwargs)
         if isinstance(result, Tensor):
             self._add_call(description, target, args, kwargs, (result,), written)

@@ -30,9 +30,9 @@ from graphs.record import Step, Tape, WritesParameterError, listen, to_fx
 from graphs.replica import Memory, Replica, replicate
 from graphs.simplify import Compact, simplify
 
-# Up to here a pass on real tensors is faster than one on the meta device, whose kernels are Python.
-_SMALL_INPUT = 3 * 64 * 64
-_SMALL_MODEL = 50_000_000
+# Multiplications, roughly, up to which a pass on real tensors is the faster one: on the meta device
+# the kernels are Python and take the same time for every size.
+_SMALL = 5e8
 
 
 @dataclass(frozen=True)
@@ -153,10 +153,20 @@ def _chain(inventory: Inventory, call: example.Arguments) -> tuple[FrontEnd, ...
     parameters = inventory.parameters.values()
     if any(p.is_meta for p in parameters):
         return _META, _META_EXPORTING, _META_OPERATORS, _ZEROS
-    num_inputs = sum(t.numel() for t in example.tensors((call.args, call.kwargs)))
-    if num_inputs <= _SMALL_INPUT and sum(p.numel() for p in parameters) <= _SMALL_MODEL:
+    places = max(_places(t) for t in example.tensors((call.args, call.kwargs)))
+    if places * sum(p.numel() for p in parameters) <= _SMALL:
         return _REAL, _REAL_OPERATORS, _META_EXPORTING, _EXPORT
     return _META, _META_EXPORTING, _REAL, _REAL_OPERATORS, _EXPORT
+
+
+def _places(tensor: Tensor) -> float:
+    """How often a weight is used for this input, roughly: a guess, and only time depends on it."""
+    if not tensor.is_floating_point():
+        return tensor.numel()  # tokens
+    if tensor.dim() < 4:
+        return tensor.numel() / max(1, tensor.shape[-1] if tensor.dim() else 1)
+    # Most weights of a network for images are used on a small fraction of its places.
+    return tensor.numel() / max(1, tensor.shape[1]) / 500
 
 
 def _initialised(model: nn.Module, call: example.Arguments) -> nn.Module:

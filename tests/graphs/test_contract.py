@@ -15,7 +15,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 
 import graphs
 from benchmarks.awkward import MODULES
-from benchmarks.coverage_tracing import difference
+from benchmarks.coverage_tracing import difference, reached_by_autograd
 from benchmarks.tracing_suites import SUITES, Case
 
 SAMPLE = {
@@ -45,7 +45,7 @@ def sample() -> Iterator[Any]:
 def test_a_sample_of_the_world_is_covered(case: Case) -> None:
     model, example = case.build()
     graph = graphs.trace(model, example)
-    assert difference(graph, model, example) == ""
+    assert difference(graph, model, reached_by_autograd(model, example)) == ""
     assert graphs.Graph.from_json(graph.to_json()) == graph
     assert sum(graph.report.other.values()) < len(graph.nodes) / 4
 
@@ -54,7 +54,7 @@ def test_a_sample_of_the_world_is_covered(case: Case) -> None:
 def test_an_awkward_module_is_covered(name: str) -> None:
     model, example = MODULES[name]()
     graph = graphs.trace(model, example)
-    assert difference(graph, model, example) == ""
+    assert difference(graph, model, reached_by_autograd(model, example)) == ""
     assert graphs.Graph.from_json(graph.to_json()) == graph
 
 

@@ -351,7 +351,7 @@ def test_scripted_layers_keep_their_type() -> None:
 
 
 def test_large_models_are_traced_without_values() -> None:
-    graph = graphs.trace(nn.Linear(8000, 8000), torch.ones(1, 8000))
+    graph = graphs.trace(nn.Linear(4000, 4000), torch.ones(64, 4000))
     assert graph.front_end == "functions/meta"
 
 
@@ -359,12 +359,12 @@ def test_values_are_used_where_they_are_needed() -> None:
     class Peek(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.a = nn.Linear(8000, 8000)
+            self.a = nn.Linear(4000, 4000)
 
         def forward(self, x: Tensor) -> Any:
             return self.a(x) if x.sum().item() > 0 else x
 
-    graph = graphs.trace(Peek(), torch.ones(1, 8000))
+    graph = graphs.trace(Peek(), torch.ones(64, 4000))
     assert graph.front_end == "functions" and len(graph.report.attempts) == 2
 
 
