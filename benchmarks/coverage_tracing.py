@@ -48,11 +48,12 @@ def main() -> None:
     RESULTS.mkdir(exist_ok=True)
     if options.again:
         LINES.unlink(missing_ok=True)
+    commit = _commit()
     done = {(r["suite"], r["name"]) for r in _lines() if r["covered"]}
     for suite in options.suites:
         for case in SUITES[suite]():
             if (suite, case.name) not in done and options.only in case.name:
-                result = {"suite": suite, "name": case.name, **examine(case)}
+                result = {"suite": suite, "name": case.name, "commit": commit, **examine(case)}
                 with LINES.open("a") as file:
                     file.write(json.dumps(result) + "\n")
                 if not result["covered"]:
@@ -149,7 +150,9 @@ def _walk(tensors: list[Tensor], names: dict[int, str]) -> set[str]:
 def write_report() -> None:
     """Write results/coverage_tracing.md and .json from the lines."""
     latest = {(r["suite"], r["name"]): r for r in _lines()}
-    summary: dict[str, Any] = {"versions": _versions(), "suites": {}, "misses": []}
+    commits = sorted({r["commit"] for r in latest.values()})
+    versions = {**_versions(), "commit": " ".join(commits)}
+    summary: dict[str, Any] = {"versions": versions, "suites": {}, "misses": []}
     rows = []
     for suite, cases in SUITES.items():
         wanted = {c.name for c in cases()}
@@ -233,15 +236,17 @@ def _versions() -> dict[str, str]:
     from importlib.metadata import version
 
     packages = ("torch", "torchvision", "timm", "transformers", "torch-geometric")
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
     return {
-        "commit": commit.stdout.strip(),
+        "commit": _commit(),
         "Python": platform.python_version(),
         **{name: version(name) for name in packages},
         "processor": f"{os.cpu_count()} cores, {platform.machine()}",
     }
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _short(err: Exception) -> str:

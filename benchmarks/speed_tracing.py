@@ -94,7 +94,8 @@ def main() -> None:
         ratio_virtual = statistics.median(v / p for p, _, v in results)
         rows.append(
             f"| {name} | {1e3 * plain:.1f} | {1e3 * traced:.1f} | {ratio:.2f} "
-            f"| {1e3 * virtual:.1f} | {ratio_virtual:.2f} | {len(graph.nodes)} | {graph.front_end} |"
+            f"| {1e3 * virtual:.1f} | {ratio_virtual:.2f} | {len(graph.nodes)} "
+            f"| {graph.front_end} |"
         )
         print(rows[-1], flush=True)
     text = [

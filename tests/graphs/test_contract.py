@@ -130,8 +130,10 @@ def test_a_model_that_has_been_used_gives_the_same_graph(name: str) -> None:
 def test_tracing_under_no_grad_and_inference_is_the_same() -> None:
     model, example = MODULES["transformer_layers"]()
     fresh = graphs.trace(model, example)
-    with torch.no_grad():
-        assert graphs.trace(model, example) == fresh
+    for context in (torch.no_grad(), torch.inference_mode()):
+        with context:
+            traced = graphs.trace(model, example.clone())
+        assert traced == fresh and traced.report == fresh.report
 
 
 def test_a_deep_copy_gives_the_same_graph() -> None:
