@@ -440,6 +440,7 @@ class Fails(nn.Linear):
             torch.ones(1, 5),
             "forward pass failed on the example input: RuntimeError",
         ),
+        (nn.Embedding(3, 3), torch.tensor([7]), "failed on the example input: IndexError"),
         (NoTensor(3, 3), torch.ones(1, 3), "NoTensor returned no tensor but str"),
         (Fails(3, 3), torch.ones(1, 3), "Fails: the forward pass failed .* KeyError"),
         (nn.Sequential(nn.LazyLinear(3)), torch.ones(()), "initialise its lazy modules failed"),
