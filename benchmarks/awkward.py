@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils import parametrizations, rnn
+from torch.nn.utils import parametrizations, prune, rnn
 
 Build = Callable[[], tuple[nn.Module, Any]]
 MODULES: dict[str, Build] = {}
@@ -886,3 +886,90 @@ class embedding_bag_and_positions(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         each = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
         return self.norm(each.sum(1) + self.bag(x))
+
+
+@add
+def pruned() -> tuple[nn.Module, Any]:
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))
+    prune.l1_unstructured(model[0], "weight", amount=0.3)
+    return model, rows()
+
+
+@add
+class checkpointed_again(nn.Module):
+    """The older kind of checkpoint: autograd does not see what is inside."""
+
+    example = staticmethod(rows)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.utils.checkpoint.checkpoint(self.a, x, use_reentrant=True))
+
+
+@add
+class called_with_other_weights(nn.Module):
+    example = staticmethod(rows)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+        self.gain = nn.Parameter(torch.ones(8))
+
+    def forward(self, x: Tensor) -> Any:
+        weights = {"weight": self.layer.weight * self.gain, "bias": self.layer.bias}
+        return torch.func.functional_call(self.layer, weights, (x,))
+
+
+@add
+class mixed_precision(nn.Module):
+    example = staticmethod(rows)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.b(self.a(x).relu())
+
+
+@add
+class list_in_list_out(nn.Module):
+    example = staticmethod(lambda: [rows(), rows(3)])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, batches: list[Tensor]) -> list[Tensor]:
+        return [self.layer(x) for x in batches]
+
+
+@add
+class by_way_of_numpy(nn.Module):
+    example = staticmethod(rows)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + torch.from_numpy(x.detach().numpy() * 2)
+
+
+@add
+class slope_of_a_network(nn.Module):
+    """Returns the derivative of a network by its input."""
+
+    example = staticmethod(rows)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_(True)
+        return torch.autograd.grad(self.b(self.a(x).tanh()).sum(), x, create_graph=True)[0]

@@ -179,6 +179,11 @@ JOINS: dict[str, tuple[str, str]] = {
     "_scaled_dot_product_flash_attention_for_cpu": ("attention", "attention"),
     "_scaled_dot_product_fused_attention_overrideable": ("attention", "attention"),
     "flex_attention": ("attention", "attention"),
+    **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne"), ("select", "select")),
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), ("select", "select")),
+    **dict.fromkeys(("logical_and", "logical_or", "logical_xor"), ("select", "select")),
+    "sparse_csr_tensor": ("index", "index"),
+    "sparse_coo_tensor": ("index", "index"),
     "_pad_packed_sequence": ("index", "index"),
     "cdist": ("matmul", "matmul"),
     "cosine_similarity": ("matmul", "matmul"),
@@ -200,7 +205,7 @@ POOLS: dict[str, str] = {
 
 # Functions that read only shape, type or device of (further) tensors -> inputs that do flow.
 SHAPE_ONLY: dict[str, int] = {
-    **dict.fromkeys(("expand_as", "view_as", "reshape_as", "type_as"), 1),
+    **dict.fromkeys(("expand_as", "view_as", "reshape_as", "type_as", "narrow", "view"), 1),
     **dict.fromkeys((f"{n}_like" for n in ("zeros", "ones", "full", "empty", "rand", "randn")), 0),
     **dict.fromkeys((f"new_{n}" for n in ("zeros", "ones", "full", "empty", "tensor")), 0),
 }

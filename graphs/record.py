@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphs import ops
 from graphs.replica import Replica
-from graphs.signature import MAYBE_INPLACE, UPDATING_NORMS, Description, describe
+from graphs.signature import UPDATING_NORMS, Description, describe
 
 # Calls whose module path is wanted although they have no parameter to tell it: joins and pools.
 _NONE: Mapping[str, Any] = {}
@@ -97,58 +97,61 @@ class Tape:
     def add_input(self, tensor: Tensor) -> None:
         self._add(Step("placeholder", "input", (tensor,)))
 
-    def add_call(
+    def call(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Make a call and write it down; the result is what the caller gets."""
+        description = describe(target)
+        written: Sequence[Tensor] = ()
+        if description.may_write or "out" in kwargs:
+            written = _written_tensors(description, args, kwargs)
+            for tensor in written:
+                if _memory(tensor) in self._lent:
+                    raise WritesParameterError(description.name)
+                self.source(tensor)  # seen now: after the write it has a history
+        result = target(*args, **kwargs)
+        if isinstance(result, Tensor):
+            self._add_call(description, target, args, kwargs, (result,), written)
+        elif isinstance(result, (tuple, list)):
+            values = list(_tensors(result))
+            if values:
+                self._add_call(description, target, args, kwargs, values, written)
+        elif written:
+            self._add_call(description, target, args, kwargs, written, written)
+        return result
+
+    # Runs once per torch call: plain loops instead of helpers are a third of a trace's time.
+    def _add_call(
         self,
         description: Description,
         target: Any,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-        result: Any,
+        values: Sequence[Tensor],
+        written: Sequence[Tensor],
     ) -> None:
-        """Write down a call that was made."""
-        values: Sequence[Tensor]
-        if isinstance(result, Tensor):
-            values = (result,)
-        elif isinstance(result, (tuple, list)):
-            values = list(_tensors(result))
-        else:
-            values = ()
-        name = description.name
-        written: Sequence[Tensor] = ()
-        if description.may_write or "out" in kwargs:
-            written = _written_tensors(description, args, kwargs)
-        if not values and not written:
-            return
+        source = self.source
         inputs: list[tuple[int | str, int]] = []
+        first = values[0]
         for key, value in enumerate(args):
             if isinstance(value, Tensor):
-                if value is result and not written:
+                if value is first and not written:
                     return  # handed its input through: `contiguous`, `to`, dropout when evaluating
-                inputs.append((key, self.source(value)))
+                inputs.append((key, source(value)))
             elif isinstance(value, (list, tuple, dict)):
-                for tensor in _tensors(value):
-                    inputs.append((key, self.source(tensor)))
+                inputs += [(key, source(tensor)) for tensor in _tensors(value)]
         for keyword, value in kwargs.items():
             if isinstance(value, Tensor):
-                inputs.append((keyword, self.source(value)))
+                inputs.append((keyword, source(value)))
             elif isinstance(value, (list, tuple, dict)):
-                for tensor in _tensors(value):
-                    inputs.append((keyword, self.source(tensor)))
+                inputs += [(keyword, source(tensor)) for tensor in _tensors(value)]
+        name = description.name
         module = self._current_module() if name in _PLACED else None
-        index = self._add(
-            Step("call_function", target, values or written, name, args, kwargs, inputs, module)
-        )
+        index = len(self.steps)
+        self.steps.append(Step("call_function", target, values, name, args, kwargs, inputs, module))
+        for tensor in values:
+            self._source[id(tensor)] = index
         for tensor in written:
             self._source[id(tensor)] = index
             self._written[_memory(tensor)] = index
-
-    def refuse_write(
-        self, description: Description, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> None:
-        """Raise before a call writes into memory that is only lent to the copy."""
-        for tensor in _written_tensors(description, args, kwargs):
-            if _memory(tensor) in self._lent:
-                raise WritesParameterError(description.name)
 
     def source(self, tensor: Tensor) -> int:
         """The step a tensor's present value came from."""
@@ -175,8 +178,7 @@ class Tape:
     def _add(self, step: Step) -> int:
         index = len(self.steps)
         self.steps.append(step)
-        for value in step.values:
-            self._source[id(value)] = index
+        self._source[id(step.values[0])] = index
         return index
 
     def _current_module(self) -> str | None:
@@ -196,7 +198,7 @@ class _Functions(TorchFunctionMode):
         self._tape = tape
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _heard(self._tape, func, args, kwargs or _NONE)
+        return self._tape.call(func, args, kwargs or _NONE)
 
 
 class _Operators(TorchDispatchMode):
@@ -205,16 +207,7 @@ class _Operators(TorchDispatchMode):
         self._tape = tape
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _heard(self._tape, func, args, kwargs or _NONE)
-
-
-def _heard(tape: Tape, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    description = describe(func)
-    if description.may_write or "out" in kwargs:
-        tape.refuse_write(description, args, kwargs)
-    result = func(*args, **kwargs)
-    tape.add_call(description, func, args, kwargs, result)
-    return result
+        return self._tape.call(func, args, kwargs or _NONE)
 
 
 def listen(tape: Tape, *, operators: bool) -> _Functions | _Operators:
@@ -258,27 +251,15 @@ def _written_tensors(
     first = args[:1] or tuple(kwargs.values())[:1]
     if description.writes:
         return list(_tensors(first))
-    name = description.name
-    if name in UPDATING_NORMS:
-        if _given(description, "training", args, kwargs) or _given(
-            description, "use_input_stats", args, kwargs
-        ):
-            statistics = ("running_mean", "running_var")
-            return list(_tensors([_given(description, n, args, kwargs) for n in statistics]))
-    elif name in MAYBE_INPLACE and _given(description, "inplace", args, kwargs):
-        return list(_tensors(first))
-    return []
-
-
-def _given(
-    description: Description, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Any:
-    if name in kwargs:
-        return kwargs[name]
-    if name in description.arguments:
-        position = description.arguments.index(name)
-        return args[position] if position < len(args) else None
-    return None
+    decider = description.decider
+    if decider is None or not (
+        args[decider[0]] if decider[0] < len(args) else kwargs.get(decider[1])
+    ):
+        return []
+    if description.name in UPDATING_NORMS:
+        given = dict(zip(description.arguments, args, strict=False)) | dict(kwargs)
+        return list(_tensors([given.get("running_mean"), given.get("running_var")]))
+    return list(_tensors(first))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -302,6 +283,6 @@ def _replaced(value: Any, nodes: Iterator[fx.Node]) -> Any:
 
 def _memory(tensor: Tensor) -> int:
     try:
-        return int(tensor.untyped_storage()._cdata)
+        return tensor.untyped_storage()._cdata  # type: ignore[no-any-return]
     except (NotImplementedError, RuntimeError):  # sparse tensors have none
         return -id(tensor)

@@ -157,7 +157,7 @@ def _fill(original: nn.Module, twin: nn.Module, memory: Memory, memo: dict[int, 
         else:
             state[name] = _copied(value, memo)
     state["training"] = False
-    twin.__dict__ = state
+    object.__setattr__(twin, "__dict__", state)  # past the slow bookkeeping of nn.Module
 
 
 def _lends(module: nn.Module) -> bool:

@@ -16,12 +16,14 @@ class Description(NamedTuple):
         writes: it writes into its first argument.
         arguments: their names, as far as they can be known.
         may_write: it writes, or does so if an argument says so.
+        decider: position and name of the argument that says so.
     """
 
     name: str
     writes: bool
     arguments: tuple[str, ...]
     may_write: bool = False
+    decider: tuple[int, str] | None = None
 
 
 # They write into their input if the argument `inplace` says so.
@@ -44,16 +46,23 @@ def describe(target: Any) -> Description:
     ('add', True)
     >>> describe(torch.nn.functional.conv2d).arguments[:3]
     ('input', 'weight', 'bias')
-    >>> describe(torch.ops.aten.mul.Tensor)
-    Description(name='mul', writes=False, arguments=('self', 'other'), may_write=False)
+    >>> describe(torch.ops.aten.mul.Tensor)[:3]
+    ('mul', False, ('self', 'other'))
     """
     try:
         return _known[target]
     except (KeyError, TypeError):  # TypeError: something unhashable
         pass
     description = _described(target)
-    if description.writes or description.name in MAYBE_INPLACE | UPDATING_NORMS:
+    if description.writes:
         description = description._replace(may_write=True)
+    elif description.name in MAYBE_INPLACE | UPDATING_NORMS:
+        names = description.arguments
+        for name in ("inplace", "training", "use_input_stats"):
+            if name in names:
+                decider = names.index(name), name
+                description = description._replace(may_write=True, decider=decider)
+                break
     try:
         _known[target] = description
     except TypeError:

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 from graphs import ops
 from graphs.graph import Node, Role, Shape
+from graphs.kinds import layer_role, layer_type, pool_type, weight_positions
 from graphs.record import Step
-from graphs.signature import describe
 
 _MAX_LOOK_BACK = 12  # steps between the square root of a hand-written norm and its scale
 
@@ -65,7 +64,7 @@ def _use(steps: list[Step], outputs: list[int]) -> tuple[list[int], list[bool]]:
         if not live[i]:
             continue
         step = steps[i]
-        positions = _weight_positions(step) if step.kind == "call_function" else ()
+        positions = weight_positions(step) if step.name in ops.LAYERS else ()
         for key, source in step.inputs:
             if source < 0:
                 continue
@@ -73,42 +72,6 @@ def _use(steps: list[Step], outputs: list[int]) -> tuple[list[int], list[bool]]:
             if as_weight[i] or key in positions:
                 as_weight[source] = True
     return [i for i, used in enumerate(live) if used], as_weight
-
-
-_NO_ARGUMENTS: dict[int | str, str] = {}
-_positions: dict[Any, dict[int | str, str]] = {}
-
-
-def _weight_positions(step: Step) -> dict[int | str, str]:
-    """Argument (position or keyword) -> its name, for the arguments of a layer that are weights."""
-    if step.name not in ops.LAYERS:
-        return _NO_ARGUMENTS
-    arguments = describe(step.target).arguments
-    known = _positions.get(arguments)
-    if known is None:
-        known = {}
-        for position, argument in enumerate(arguments):
-            if any(
-                part in argument
-                for part in ("weight", "bias", "params", "w_ih", "w_hh", "b_ih", "b_hh")
-            ):
-                known[position] = known[argument] = argument
-        _positions[arguments] = known
-    if (
-        ops.LAYERS[step.name] in ops.RECURRENT
-        and len(step.args) > 3
-        and isinstance(step.args[3], (list, tuple))
-    ):
-        return {3: "params"}  # packed sequences have their batch sizes as a further argument
-    return known
-
-
-def _argument(step: Step, name: str, default: Any) -> Any:
-    if name in step.kwargs:
-        return step.kwargs[name]
-    arguments = describe(step.target).arguments
-    position = arguments.index(name) if name in arguments else len(step.args)
-    return step.args[position] if position < len(step.args) else default
 
 
 class _Builder:
@@ -148,16 +111,21 @@ class _Builder:
         return found
 
     def _visit_call(self, index: int, step: Step) -> None:
-        data = [self.node[i] for _, i in step.inputs if i in self.node and i not in self.weights]
-        weighted = [(key, i) for key, i in step.inputs if i in self.weights]
         name = step.name
+        data: list[int] = []
+        weighted: list[tuple[int | str, int]] = []
+        for pair in step.inputs:
+            if pair[1] in self.weights:
+                weighted.append(pair)
+            elif pair[1] in self.node:
+                data.append(self.node[pair[1]])
         if name in ops.SHAPE_ONLY:
             # Another tensor only lends its shape or type: nothing flows from it.
             data, weighted = data[: ops.SHAPE_ONLY[name]], weighted[: ops.SHAPE_ONLY[name]]
         layer = ops.LAYERS.get(name)
         in_weight = self.as_weight[index] and not data and layer in ops.NORMS
         if layer and weighted and not in_weight:
-            positions = _weight_positions(step)
+            positions = weight_positions(step)
             # A parameter in the place of the data (learned queries) is a source, not a weight.
             data += [self.as_data(i) for key, i in weighted if key not in positions]
             weighted = [(key, i) for key, i in weighted if key in positions]
@@ -185,12 +153,12 @@ class _Builder:
     # --- what kind of node ---------------------------------------------------------------------
 
     def _layer(self, step: Step, name: str, weighted: list[tuple[int | str, int]]) -> Draft:
-        positions = _weight_positions(step)
-        op, attributes = _layer_type(step, name)
+        positions = weight_positions(step)
+        op, attributes = layer_type(step, name)
         draft = Draft(op, shape=step.shape, module=step.module, attributes=attributes)
         for key, i in sorted(weighted, key=lambda pair: "bias" in positions.get(pair[0], "")):
             for parameter in self.weights[i]:
-                role = _layer_role(op, positions.get(key), len(self.shapes[parameter]))
+                role = layer_role(op, positions.get(key), len(self.shapes[parameter]))
                 draft.roles.setdefault(parameter, role)
         if op != "":
             return draft
@@ -227,7 +195,7 @@ class _Builder:
     def _join_or_pool(self, step: Step, name: str, num_sources: int) -> Draft | None:
         draft = Draft("other", shape=step.shape, module=step.module)
         if name in ops.POOLS:
-            pool = _pool_type(step, name)
+            pool = pool_type(step, name)
             if pool is None and num_sources < 2:
                 return None
             draft.op = pool or "other"
@@ -340,58 +308,3 @@ def _unseen(nodes: list[int], seen: set[int]) -> list[int]:
 
 
 _CLASSIFIER = {Role.WEIGHT: Role.CLASSIFIER, Role.BIAS: Role.CLASSIFIER_BIAS}
-
-
-def _layer_type(step: Step, name: str) -> tuple[str, dict[str, int]]:
-    op = ops.LAYERS.get(name, "")
-    attributes: dict[str, int] = {}
-    if op in ("conv", "conv_transpose"):
-        groups = _argument(step, "groups", 1)
-        dilation = _argument(step, "dilation", 1)
-        dilation = max(dilation) if isinstance(dilation, (tuple, list)) else dilation
-        if groups != 1:
-            attributes["groups"] = int(groups)
-        if dilation != 1:
-            attributes["dilation"] = int(dilation)
-        if op == "conv" and _argument(step, "transposed", False) is True:
-            op = "conv_transpose"
-        if op == "conv":
-            op = "sep_conv" if groups != 1 else "dil_conv" if dilation != 1 else "conv"
-    return op, attributes
-
-
-def _layer_role(op: str, argument: str | None, dimensions: int) -> Role:
-    if argument is None or op == "prelu" or argument in ("bias_k", "bias_v"):
-        return Role.STANDALONE
-    is_bias = "bias" in argument or argument.startswith("b_")
-    if op in ops.NORMS:
-        return Role.NORM_BIAS if is_bias else Role.NORM_SCALE
-    if op == "embedding":
-        return Role.EMBEDDING
-    if op in ops.RECURRENT:
-        is_bias = dimensions < 2
-    elif not is_bias and dimensions < 2:
-        return Role.STANDALONE  # the gain of a normalised weight
-    return Role.BIAS if is_bias else Role.WEIGHT
-
-
-def _pool_type(step: Step, name: str) -> str | None:
-    """The pooling a step does; None when it only averages or compares features."""
-    if name in ("mean", "amax"):
-        dims = _argument(step, "dim", None)
-        before = step.args[0].dim() if step.args else 0
-        dims = (dims,) if isinstance(dims, int) else tuple(dims or ())
-        over = {d % before for d in dims} if before else set()
-        if (before, over) not in _SPATIAL:
-            return None
-        return "glob_avg" if name == "mean" else "max_pool"
-    if name.lstrip("_").startswith("adaptive_avg"):
-        size = _argument(step, "output_size", None)
-        sizes = size if isinstance(size, (tuple, list)) else (size,)
-        if all(s == 1 for s in sizes):
-            return "glob_avg"
-    return ops.POOLS[name]
-
-
-# (dimensions, averaged ones): channels first or last, or over the positions of a sequence
-_SPATIAL = [(5, {2, 3, 4}), (5, {1, 2, 3}), (4, {2, 3}), (4, {1, 2}), (3, {1})]

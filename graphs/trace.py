@@ -10,68 +10,23 @@ import copy
 import gc
 import inspect
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer
 
-from graphs import example, export
+from graphs import example, frontends
 from graphs.errors import GraphError
+from graphs.frontends import Recording
 from graphs.graph import Graph, Report, Shape
 from graphs.inventory import Inventory, take_inventory
 from graphs.orphans import orphan_nodes
-from graphs.record import Step, Tape, WritesParameterError, listen, to_fx
-from graphs.replica import Memory, Replica, replicate
 from graphs.simplify import Compact, simplify
-
-# Up to here a pass on real tensors is faster than one on the meta device, whose kernels are Python.
-_SMALL_INPUT = 3 * 64 * 64
-_SMALL_MODEL = 50_000_000
-
-
-@dataclass(frozen=True)
-class FrontEnd:
-    """One way to run a model and write down what it does."""
-
-    name: str
-    memory: Memory
-    operators: bool = False
-    exporting: bool = False
-
-
-_REAL = FrontEnd("functions", Memory.SHARED)
-_REAL_OPERATORS = FrontEnd("operators", Memory.OWN, operators=True)
-_META = FrontEnd("functions/meta", Memory.META)
-_META_EXPORTING = FrontEnd("functions/meta/exporting", Memory.META, exporting=True)
-_META_OPERATORS = FrontEnd("operators/meta", Memory.META, operators=True)
-_ZEROS = FrontEnd("functions/zeros", Memory.ZEROS)
-_EXPORT = FrontEnd("export", Memory.OWN)
-
-
-@dataclass(frozen=True)
-class Recording:
-    """A recorded forward pass, before simplification.
-
-    Attributes:
-        outputs: steps of the tensors the model returned in plain containers.
-        side_outputs: steps of the tensors inside other returned objects, such as a cache.
-        reached: trainable parameters that autograd finds behind the outputs.
-    """
-
-    steps: list[Step]
-    outputs: list[int]
-    side_outputs: list[int]
-    reached: frozenset[str]
-
-    def to_fx(self) -> fx.Graph:
-        """The pass as a `torch.fx.Graph`."""
-        return to_fx(self.steps, self.outputs + self.side_outputs)
 
 
 def trace(model: nn.Module, example_input: object) -> Graph:
@@ -110,7 +65,7 @@ def _first_that_passes(model: nn.Module, example_input: object) -> tuple[Graph, 
     if not isinstance(model, nn.Module):
         raise GraphError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
     call = example.arguments(example_input)
-    with _kept_random_state(), _no_collection():
+    with _kept_random_state(), _no_collection(), torch.inference_mode(False):
         model = _initialised(model, call)
         inventory = take_inventory(model)
         if not inventory.parameters:
@@ -124,9 +79,9 @@ def _first_that_passes(model: nn.Module, example_input: object) -> tuple[Graph, 
         attempts: list[str] = []
         errors: list[Exception] = []
         inexact: tuple[Graph, Recording] | None = None
-        for front_end in _chain(inventory, call):
+        for front_end in frontends.chain(inventory, call):
             try:
-                recording = _run(front_end, model, inventory, call)
+                recording = frontends.run(front_end, model, inventory, call)
             except GraphError:
                 raise  # no other front end would do better
             except Exception as err:  # whatever the model's own code raises
@@ -147,16 +102,6 @@ def _first_that_passes(model: nn.Module, example_input: object) -> tuple[Graph, 
 
 
 # --- before the pass ---------------------------------------------------------------------------
-
-
-def _chain(inventory: Inventory, call: example.Arguments) -> tuple[FrontEnd, ...]:
-    parameters = inventory.parameters.values()
-    if any(p.is_meta for p in parameters):
-        return _META, _META_EXPORTING, _META_OPERATORS, _ZEROS
-    num_inputs = sum(t.numel() for t in example.tensors((call.args, call.kwargs)))
-    if num_inputs <= _SMALL_INPUT and sum(p.numel() for p in parameters) <= _SMALL_MODEL:
-        return _REAL, _REAL_OPERATORS, _META_EXPORTING, _EXPORT
-    return _META, _META_EXPORTING, _REAL, _REAL_OPERATORS, _EXPORT
 
 
 def _initialised(model: nn.Module, call: example.Arguments) -> nn.Module:
@@ -181,9 +126,9 @@ def _initialised(model: nn.Module, call: example.Arguments) -> nn.Module:
 
 
 def _fitted(call: example.Arguments, inventory: Inventory) -> example.Arguments:
-    """The example in the model's half precision, if it has one; else as it is."""
+    """The example in the model's precision, if it has one; else as it is."""
     kinds = {p.dtype for p in inventory.parameters.values() if p.is_floating_point()}
-    if len(kinds) != 1 or not kinds <= {torch.float16, torch.bfloat16}:
+    if len(kinds) != 1 or kinds == {torch.float32}:
         return call
     kind = kinds.pop()
     return example.prepared(call, lambda t: t.to(kind) if t.is_floating_point() else t)
@@ -220,96 +165,6 @@ def _no_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-# --- the pass ----------------------------------------------------------------------------------
-
-
-def _run(
-    front_end: FrontEnd, model: nn.Module, inventory: Inventory, call: example.Arguments
-) -> Recording:
-    if front_end is _EXPORT:
-        return _run_export(model, inventory, call)
-    try:
-        return _run_recorder(front_end, replicate(model, inventory, front_end.memory), call)
-    except WritesParameterError:
-        return _run_recorder(front_end, replicate(model, inventory, Memory.OWN), call)
-
-
-def _run_recorder(front_end: FrontEnd, replica: Replica, call: example.Arguments) -> Recording:
-    call = example.prepared(call, _mover(replica))
-    tape = Tape(replica)
-    for tensor in example.tensors((call.args, call.kwargs)):
-        tape.add_input(tensor)
-    listening = listen(tape, operators=front_end.operators)
-    with _exporting(front_end.exporting), torch.enable_grad(), listening:
-        result = replica.model(*call.args, **call.kwargs)
-    main, side = example.outputs(result)
-    if not main and not side:
-        raise GraphError(
-            f"{type(replica.model).__name__} returned no tensor but {type(result).__name__}: "
-            "there is no output to trace back from"
-        )
-    return Recording(
-        tape.steps,
-        [tape.source(t) for t in main] or [tape.source(t) for t in side],
-        [tape.source(t) for t in side] if main else [],
-        _reached(main + side, replica.parameters),
-    )
-
-
-def _run_export(model: nn.Module, inventory: Inventory, call: example.Arguments) -> Recording:
-    replica = replicate(model, inventory, Memory.OWN)
-    moved = example.prepared(call, _mover(replica))
-    steps, outputs = export.export_steps(replica.model, moved)
-    with torch.enable_grad():
-        main, side = example.outputs(replica.model(*moved.args, **moved.kwargs))
-    return Recording(steps, outputs, [], _reached(main + side, replica.parameters))
-
-
-def _mover(replica: Replica) -> Callable[[Tensor], Tensor]:
-    """A copy of a tensor of the example, where the copy of the model is."""
-    device = next(replica.model.parameters()).device
-    memory = replica.memory
-
-    def move(tensor: Tensor) -> Tensor:
-        if memory is Memory.META:
-            return tensor.detach().to("meta") if not tensor.is_meta else torch.empty_like(tensor)
-        if memory is Memory.ZEROS and tensor.is_meta:
-            return torch.zeros_like(tensor, device="cpu")
-        return tensor.detach().to(device, copy=True)
-
-    return move
-
-
-@contextmanager
-def _exporting(on: bool) -> Iterator[None]:
-    """Lets the model believe it is being exported: many then skip checks of values."""
-    before = torch.compiler._is_exporting_flag
-    torch.compiler._is_exporting_flag = before or on
-    try:
-        yield
-    finally:
-        torch.compiler._is_exporting_flag = before
-
-
-def _reached(outputs: list[Tensor], names: dict[int, str]) -> frozenset[str]:
-    """The parameters that autograd finds behind the outputs."""
-    found = {names[id(t)] for t in outputs if id(t) in names and t.requires_grad}
-    todo = [t.grad_fn for t in outputs if t.grad_fn is not None]
-    seen = set(todo)
-    while todo:
-        following = todo.pop().next_functions
-        for function, _ in following:
-            if function is None or function in seen:
-                continue
-            seen.add(function)
-            variable = getattr(function, "variable", None)
-            if variable is None:
-                todo.append(function)
-            elif id(variable) in names:
-                found.add(names[id(variable)])
-    return frozenset(found)
 
 
 # --- after the pass ----------------------------------------------------------------------------

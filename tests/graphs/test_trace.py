@@ -11,7 +11,10 @@ from torch.nn import functional as F
 
 import graphs
 from benchmarks import awkward
-from graphs import Graph, GraphError, Role
+from graphs import Graph, GraphError, Role, frontends
+from graphs.example import arguments
+from graphs.inventory import take_inventory
+from graphs.simplify import simplify
 
 W, B, S = Role.WEIGHT, Role.BIAS, Role.STANDALONE
 NS, NB = Role.NORM_SCALE, Role.NORM_BIAS
@@ -310,6 +313,10 @@ def test_use_without_a_gradient_is_reported() -> None:
     assert not graph.report.orphans
 
 
+def test_double_precision_fits_the_example() -> None:
+    assert graphs.trace(nn.Linear(3, 3).double(), torch.ones(1, 3)).front_end == "functions"
+
+
 def test_unknown_operators_are_counted() -> None:
     class Fold(nn.Module):
         def __init__(self) -> None:
@@ -351,7 +358,7 @@ def test_scripted_layers_keep_their_type() -> None:
 
 
 def test_large_models_are_traced_without_values() -> None:
-    graph = graphs.trace(nn.Linear(8000, 8000), torch.ones(1, 8000))
+    graph = graphs.trace(nn.Linear(4000, 4000), torch.ones(64, 4000))
     assert graph.front_end == "functions/meta"
 
 
@@ -359,12 +366,12 @@ def test_values_are_used_where_they_are_needed() -> None:
     class Peek(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.a = nn.Linear(8000, 8000)
+            self.a = nn.Linear(4000, 4000)
 
         def forward(self, x: Tensor) -> Any:
             return self.a(x) if x.sum().item() > 0 else x
 
-    graph = graphs.trace(Peek(), torch.ones(1, 8000))
+    graph = graphs.trace(Peek(), torch.ones(64, 4000))
     assert graph.front_end == "functions" and len(graph.report.attempts) == 2
 
 
@@ -381,16 +388,10 @@ def test_a_meta_model_that_needs_values_gets_zeros() -> None:
 
 
 def test_export_gives_the_same_graph() -> None:
-    from graphs import trace as module  # the function; its module is reached through sys.modules
-
-    del module
-    import sys
-
-    tracing = sys.modules["graphs.trace"]
     model, example = Residual().eval(), torch.ones(1, 4, 8, 8)
-    inventory = tracing.take_inventory(model)
-    recording = tracing._run(tracing._EXPORT, model, inventory, tracing.example.arguments(example))
-    compact = tracing.simplify(recording.steps, recording.outputs, [])
+    inventory = take_inventory(model)
+    recording = frontends.run(frontends.EXPORT, model, inventory, arguments(example))
+    compact = simplify(recording.steps, recording.outputs, [])
     expected = graphs.trace(model, example)
     assert [n.op for n in compact.nodes] == [n.op for n in expected.nodes]
     assert tuple(compact.edges) == expected.edges
@@ -439,6 +440,7 @@ class Fails(nn.Linear):
             torch.ones(1, 5),
             "forward pass failed on the example input: RuntimeError",
         ),
+        (nn.Embedding(3, 3), torch.tensor([7]), "failed on the example input: IndexError"),
         (NoTensor(3, 3), torch.ones(1, 3), "NoTensor returned no tensor but str"),
         (Fails(3, 3), torch.ones(1, 3), "Fails: the forward pass failed .* KeyError"),
         (nn.Sequential(nn.LazyLinear(3)), torch.ones(()), "initialise its lazy modules failed"),
