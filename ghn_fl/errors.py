@@ -4,6 +4,7 @@ GhnFlError                     this package's own
     ConfigError                a setting, an option or a file of settings
     RunError                   a run folder, or a run that cannot go on
     GHNError                   a hypernetwork, or what it was asked to generate
+    DataError                  a data set that cannot be had or read, or shared out that way
 graphs.GraphError              a model that cannot be traced, a graph that is none
 zoo.SpecError                  a model that cannot be parsed, built, scaled or fitted
 """
@@ -26,6 +27,10 @@ class RunError(GhnFlError):
 
 class GHNError(GhnFlError):
     """A hypernetwork that cannot be built, read, asked or taught that way."""
+
+
+class DataError(GhnFlError):
+    """A data set that cannot be had, a file that is none, or a partition that is impossible."""
 
 
 USER_ERRORS: tuple[type[Exception], ...] = (GhnFlError, GraphError, SpecError)

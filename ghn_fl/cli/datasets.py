@@ -1,0 +1,45 @@
+"""`ghnfl datasets`: the data sets, and whether they can be had here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EPILOG = "Example: ghnfl datasets --data-dir ~/data"
+
+
+def datasets(
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="The folder with data files.", envvar="GHNFL_DATA"),
+    ] = None,
+) -> None:
+    """Show the data sets, and where each comes from or what to do to have it."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from ghn_fl.data import DATASETS, available
+
+    table = Table(title="Data sets", box=box.SIMPLE_HEAD)
+    table.add_column("name", no_wrap=True)
+    for column in ("train", "test", "classes", "image"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("here", no_wrap=True)
+    table.add_column("where, or what to do", overflow="fold")
+    for name in DATASETS:
+        entry = DATASETS[name]
+        here, where = available(name, data_dir)
+        channels, height, width = entry.shape
+        table.add_row(
+            name,
+            f"{entry.num_train:,}",
+            f"{entry.num_test:,}",
+            str(entry.num_classes),
+            f"{height}x{width}" + (f"x{channels}" if channels > 1 else ""),
+            "yes" if here else "no",
+            where,
+        )
+    Console().print(table)
