@@ -2,6 +2,7 @@
 
 GhnFlError                     this package's own
     GHNError                   a hypernetwork, or what it was asked to generate
+    ReportError                a run folder that cannot be read, a report that cannot be made
 graphs.GraphError              a model that cannot be traced, a graph that is none
 zoo.SpecError                  a model that cannot be parsed, built, scaled or fitted
 """
@@ -16,6 +17,10 @@ class GhnFlError(ValueError):
 
 class GHNError(GhnFlError):
     """A hypernetwork that cannot be built, read, asked or taught that way."""
+
+
+class ReportError(GhnFlError):
+    """A run folder that is none, is broken, or cannot be shown that way."""
 
 
 USER_ERRORS: tuple[type[Exception], ...] = (GhnFlError, GraphError, SpecError)

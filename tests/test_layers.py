@@ -21,6 +21,7 @@ ROOMS = (
     ("ghn_fl.errors",),
     ("ghn_fl.files", "ghn_fl.optim"),
     ("ghn_fl.hypernet",),
+    ("ghn_fl.report",),
     ("ghn_fl.cli",),
 )
 
