@@ -80,13 +80,13 @@ class Fields:
 
     def numbers(self, key: str) -> dict[str, float]:
         """The numbers of an object by name; those that are null are left out."""
-        inner = self.object(key)
+        inner = self.child(key)
         return {_printable(name): inner.number(name) for name in inner.raw if inner.has(name)}
 
-    def object(self, key: str) -> Fields:
+    def child(self, key: str) -> Fields:
         return Fields(self._get(key), f"{self.where}, {key}")
 
-    def objects(self, key: str) -> list[Fields]:
+    def children(self, key: str) -> list[Fields]:
         """The objects of a list, each with its place in it."""
         values = self._list(key)
         return [Fields(v, f"{self.where}, {key}[{i}]") for i, v in enumerate(values)]

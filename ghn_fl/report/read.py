@@ -109,7 +109,7 @@ def read_run(folder: str | Path) -> Run:
     if not folder.is_dir():
         raise ReportError(f"there is no folder {folder}; give one that `ghnfl train --out` wrote")
     config = _config(folder / "config.json")
-    fleet = tuple(_device(fields) for fields in config.objects("fleet"))
+    fleet = tuple(_device(fields) for fields in config.children("fleet"))
     _check_fleet(fleet, config.where)
     rounds, notes = _rounds(folder / "rounds.jsonl", {device.id for device in fleet})
     tiers = list(dict.fromkeys(device.tier for device in fleet))
@@ -122,9 +122,9 @@ def read_run(folder: str | Path) -> Run:
         )
     return Run(
         folder=folder,
-        settings=config.object("config").raw,
+        settings=config.child("config").raw,
         fleet=fleet,
-        versions={k: str(v) for k, v in config.object("versions").raw.items()},
+        versions={k: str(v) for k, v in config.child("versions").raw.items()},
         rounds=rounds,
         summary=summarize(rounds, tiers) if summary is None else summary,
         finished=summary is not None,
@@ -174,17 +174,18 @@ def mean(values: Iterable[float | None]) -> float | None:
     return math.fsum(there) / len(there) if there else None
 
 
-def read_round(fields: Fields) -> Round:
-    """One line of rounds.jsonl."""
-    clients = {c.whole("id"): _score(c) for c in fields.objects("clients")}
-    if len(clients) != len(fields.objects("clients")):
+def parse_round(raw: object, where: str = "round") -> Round:
+    """A round from the object that a line of rounds.jsonl holds; `where` is for errors."""
+    fields = Fields(raw, where)
+    clients = {c.whole("id"): _score(c) for c in fields.children("clients")}
+    if len(clients) != len(fields.children("clients")):
         raise ReportError(f"{fields.where}: a client is named twice in 'clients'")
     return Round(
         number=fields.whole("round"),
         sampled=fields.wholes("sampled"),
         rejected=tuple(
             Rejection(client=r.whole("client"), reason=r.text("reason"))
-            for r in fields.objects("rejected")
+            for r in fields.children("rejected")
         ),
         tiers=_tier_scores(fields),
         clients=clients,
@@ -256,7 +257,7 @@ def _rounds(path: Path, known: set[int]) -> tuple[tuple[Round, ...], list[str]]:
     rounds = []
     for number, line in enumerate(lines, start=1):
         where = f"{path}, line {number}"
-        record = read_round(parse(line, where))
+        record = parse_round(parse(line, where).raw, where)
         _check_round(record, number, known, where)
         rounds.append(record)
     return tuple(rounds), notes
@@ -280,8 +281,8 @@ def _tier_scores(fields: Fields) -> dict[str, Score]:
         for tier in ("strong", "weak")
     }
     if fields.has("tiers"):
-        tiers = fields.object("tiers")
-        scores |= {tier: _score(tiers.object(tier)) for tier in tiers.raw if tiers.has(tier)}
+        tiers = fields.child("tiers")
+        scores |= {tier: _score(tiers.child(tier)) for tier in tiers.raw if tiers.has(tier)}
     return scores
 
 
@@ -324,8 +325,8 @@ def _summary(path: Path, tiers: list[str]) -> Summary | None:
 
 def _tier_summary(fields: Fields, tier: str) -> TierSummary:
     """The figures under tiers, if the tier is there, else those of `strong_...` and `weak_...`."""
-    tiers = fields.object("tiers") if fields.has("tiers") else Fields({}, fields.where)
-    inner, prefix = (tiers.object(tier), "") if tiers.has(tier) else (fields, f"{tier}_")
+    tiers = fields.child("tiers") if fields.has("tiers") else Fields({}, fields.where)
+    inner, prefix = (tiers.child(tier), "") if tiers.has(tier) else (fields, f"{tier}_")
     std = inner if inner.has(f"{prefix}std") else fields
     return TierSummary(
         accuracy=inner.accuracy_or_none(f"{prefix}accuracy"),
