@@ -8,10 +8,9 @@ from pathlib import Path
 
 from ghn_fl.errors import ReportError
 from ghn_fl.files import write_atomic
-from ghn_fl.report.html import capitalized
 from ghn_fl.report.page import html_table, page, paragraph, picture, section
 from ghn_fl.report.plots import comparison_figure
-from ghn_fl.report.read import Run, read_run
+from ghn_fl.report.read import Run, common_tiers, read_run
 from ghn_fl.report.style import percent_text
 from ghn_fl.report.tables import Table, comparison_table, differences, run_labels
 
@@ -55,13 +54,15 @@ def comparison_html(runs: Sequence[Run]) -> str:
 
 def best_words(runs: Sequence[Run], labels: Sequence[str]) -> str:
     """Which run is best for which tier, in words."""
-    parts = []
-    for tier in dict.fromkeys(tier for run in runs for tier in run.tiers):
-        scores = _scores(runs, tier, "accuracy")
-        if scores:
-            best, index = max((score, -index) for index, score in scores.items())
-            parts.append(f"{tier} devices do best with {labels[-index]}, {percent_text(best)}")
-    return capitalized("; ".join(parts)) if parts else "Nothing is evaluated yet"
+    best: dict[str, list[str]] = {}
+    for tier in common_tiers(runs):
+        if scores := _scores(runs, tier, "accuracy"):
+            place = max(scores, key=lambda index: scores[index])  # the first of equals
+            text = f"{tier} devices, {percent_text(scores[place])}"
+            best.setdefault(labels[place], []).append(text)
+    if not best:
+        return "Nothing is evaluated yet"
+    return "; ".join(f"{label} is best for {' and '.join(of)}" for label, of in best.items())
 
 
 def _scores(runs: Sequence[Run], tier: str, protocol: str) -> dict[int, float]:
@@ -72,7 +73,7 @@ def _scores(runs: Sequence[Run], tier: str, protocol: str) -> dict[int, float]:
 
 def _best_cells(runs: Sequence[Run], table: Table) -> frozenset[tuple[int, int]]:
     cells = set()
-    for tier in dict.fromkeys(tier for run in runs for tier in run.tiers):
+    for tier in common_tiers(runs):
         for column, protocol in (
             (tier, "accuracy"),
             (f"{tier}, whole test set", "accuracy_full"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from ghn_fl.report.tables import Table, facts, rejection_table, shortened, tier_
 
 FILE_NAME = "report.html"
 MOST_ROWS = 1000
+LINE_LENGTH = 84
+NEAR = 0.01  # "within a point"
 NO_SCORE = Score(accuracy=None, loss=None, accuracy_full=None)
 HERE_ONLY = frozenset({"out", "resume", "quiet"})  # settings that do not change the result
 
@@ -39,9 +42,12 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
 
 def report_html(run: Run) -> str:
     """The report as the text of one HTML file."""
-    sections = [_head(run), _fleet(run)]
+    sections = [_head(run)]
     if run.rounds:
-        sections += [_curves(run), _clients(run), _seconds(run), _bytes(run), _metrics(run)]
+        sections += [_curves(run), _clients(run)]
+    sections.append(_fleet(run))
+    if run.rounds:
+        sections += [_seconds(run), _bytes(run), _metrics(run)]
     sections += [_rejected(run), _repeat(run)]
     return page(f"{accuracy_words(run)}: {title(run)}", sections)
 
@@ -54,6 +60,22 @@ def accuracy_words(run: Run) -> str:
     (first, score), *rest = found.items()
     words = f"{capitalized(first)} devices reach {percent_text(score)}"
     return ", ".join([words, *(f"{tier} devices {percent_text(s)}" for tier, s in rest)])
+
+
+def course_words(run: Run) -> str:
+    """How fast it went: the round that first came within a point of the tier's score."""
+    parts = []
+    for tier, summary in run.summary.tiers.items():
+        for record in run.rounds:
+            score = record.tiers.get(tier, NO_SCORE).accuracy
+            reached = summary.accuracy
+            if score is not None and reached is not None and score >= reached - NEAR:
+                verb = "" if parts else " come within a point of their score"
+                parts.append(f"{tier} devices{verb} by round {record.number}")
+                break
+    if not parts:
+        return f"Nothing is evaluated after {len(run.rounds):,} rounds"
+    return capitalized(", ".join(parts))
 
 
 def spread_words(run: Run) -> str:
@@ -104,13 +126,13 @@ def seconds_words(run: Run) -> str:
     )
 
 
-def command(settings: dict[str, Any]) -> str:
+def command(settings: Mapping[str, Any]) -> str:
     """The command that repeats a run; settings that no flag can hold are left out.
 
-    >>> command({"skew": "2:100", "transfer": False, "batch_size": 32, "deadline": None})
-    'ghnfl train --skew 2:100 --no-transfer --batch-size 32'
+    >>> print(command({"skew": "2:100", "transfer": False, "batch_size": 32, "deadline": None}))
+    ghnfl train --skew 2:100 --no-transfer --batch-size 32
     """
-    words = ["ghnfl", "train"]
+    words: list[str] = []
     for name, value in settings.items():
         flag = name.replace("_", "-")
         if name in HERE_ONLY or value is None or isinstance(value, list | dict):
@@ -118,8 +140,13 @@ def command(settings: dict[str, Any]) -> str:
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")
         else:
-            words += [f"--{flag}", str(value)]
-    return shlex.join(words)
+            words.append(f"--{flag} {shlex.quote(str(value))}")
+    lines = ["ghnfl train"]
+    for word in words:
+        if len(lines[-1]) + len(word) > LINE_LENGTH:
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return " \\\n".join(lines)
 
 
 def capitalized(text: str) -> str:
@@ -161,7 +188,7 @@ def _curves(run: Run) -> str:
         "the first tenth of the rounds; earlier values may lie below it."
     )
     return section(
-        f"{accuracy_words(run)} after {len(run.rounds):,} rounds",
+        course_words(run),
         picture(plots.accuracy_figure(run), "accuracy", caption),
     )
 
@@ -245,7 +272,7 @@ def _repeat(run: Run) -> str:
     versions = tuple(run.versions.items())
     return section(
         "Repeat this run",
-        code(command(dict(run.settings))),
+        code(command(run.settings)),
         paragraph("All settings are in config.json beside this report.", "soft"),
         folded("Settings", html_table(Table(header=("setting", "value"), rows=settings, names=2))),
         folded(

@@ -108,13 +108,15 @@ table { border-collapse: collapse; font-size: .95rem; font-variant-numeric: tabu
 th, td { text-align: left; padding: .4rem 1.4rem .4rem 0; border-bottom: 1px solid var(--faint);
   vertical-align: top; }
 th { color: var(--soft); font-weight: 500; }
-.number { text-align: right; white-space: nowrap; }
+td:first-child { white-space: nowrap; }
+td.number { white-space: nowrap; }
+.number { text-align: right; }
 .tiles { display: flex; flex-wrap: wrap; gap: .7rem; margin: 1.3rem 0; }
 .tiles div { background: var(--band); border-radius: .5rem; padding: .55rem .9rem; }
 .tiles dt { color: var(--soft); font-size: .8rem; }
 .tiles dd { margin: 0; font-size: 1.05rem; font-weight: 600; }
 pre { background: var(--band); border-radius: .5rem; padding: .8rem 1rem; overflow-x: auto;
-  font-size: .9rem; white-space: pre-wrap; }
+  font-size: .9rem; }
 details { margin: 1rem 0; }
 summary { cursor: pointer; color: var(--soft); }
 @media print { .tiles div, pre, .note { border: 1px solid var(--faint); } }"""

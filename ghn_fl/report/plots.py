@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ghn_fl.report.read import Device, Round, Run, client_scores, mean, scored
+from ghn_fl.report.read import Device, Round, Run, client_scores, common_tiers, mean, scored
 from ghn_fl.report.style import (
     BAND,
     COLOUR_MAP,
@@ -31,9 +31,12 @@ PROTOCOLS = {
     "accuracy": "On the device's own test samples",
     "accuracy_full": "On the whole test set, weighted by the device's labels",
 }
+SHORT = {"accuracy": "own test samples", "accuracy_full": "whole test set"}
 PHASES = ("generate", "train", "update", "evaluate", "record")
 MANY_POINTS = 3000  # more are drawn as pixels, to keep the file small
 MARKED_POINTS = 30  # fewer are marked, as a line alone would hide where they are
+SEPARATE_BARS = 150  # more would only be gaps
+LOWEST = 0.7  # of a logarithmic axis of counts: one sample is still seen
 NARROWEST = 0.14  # share of the width that the smallest tier gets
 
 Points = list[tuple[int, float]]
@@ -79,7 +82,7 @@ def clients_figure(run: Run) -> Figure:
                 edgecolors=colour(index),
                 linewidths=0.7,
                 rasterized=pixels,
-                label="own test samples" if filled else "whole test set",
+                label=SHORT[protocol],
             )
         average = mean(score.accuracy for score in own)
         if average is not None:
@@ -102,17 +105,10 @@ def fleet_figure(run: Run) -> Figure:
     for column, (tier, members) in enumerate(run.tiers.items()):
         devices = sorted(members, key=_by_main_label)
         samples = panels[0][column]
-        edges = [i - 0.5 for i in range(len(devices) + 1)]
-        samples.stairs(
-            [d.train_samples for d in devices],
-            edges,
-            baseline=0.7,
-            fill=True,
-            color=colour(tier_index(run, tier)),
-        )
+        _draw_samples(samples, devices, colour(tier_index(run, tier)))
         samples.set_title(f"{tier}, {len(devices):,}")
         samples.set_xticks([])
-        samples.set_xlim(edges[0], edges[-1])
+        samples.set_xlim(-0.5, len(devices) - 0.5)
         samples.grid(visible=False, axis="x")
         if with_mix:
             mixes = panels[1][column]
@@ -128,7 +124,7 @@ def fleet_figure(run: Run) -> Figure:
             mixes.set_xticks([])
             mixes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, steps=[1, 2, 5, 10]))
     panels[0][0].set_yscale("log")
-    panels[0][0].set_ylim(bottom=0.7)
+    panels[0][0].set_ylim(bottom=LOWEST)
     panels[0][0].yaxis.set_major_formatter(count_axis)
     panels[0][0].set_ylabel("training samples")
     if with_mix:
@@ -147,10 +143,12 @@ def seconds_figure(run: Run) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.4])
     totals = phase_seconds(run)
     whole = sum(totals.values())
-    left.barh(list(totals), list(totals.values()), color=[colour(i) for i in range(len(totals))])
+    left.barh(
+        list(totals), list(totals.values()), color=[_phase_colour(i) for i in range(len(totals))]
+    )
     for row, seconds in enumerate(totals.values()):
-        text = f" {time_text(seconds)}, {percent_text(seconds / whole if whole else 0.0, 0)}"
-        left.text(seconds, row, text, va="center")
+        text = f"{time_text(seconds)}, {percent_text(seconds / whole if whole else 0.0, 0)}"
+        left.annotate(text, (seconds, row), (5, 0), textcoords="offset points", va="center")
     left.invert_yaxis()
     left.set_xlim(0, 1.6 * max(totals.values(), default=1.0) or 1.0)
     left.set_xticks([])
@@ -161,7 +159,9 @@ def seconds_figure(run: Run) -> Figure:
     bottom = [0.0] * len(run.rounds)
     for index, phase in enumerate(totals):
         top = [b + r.seconds.get(phase, 0.0) for b, r in zip(bottom, run.rounds, strict=True)]
-        right.stairs(top, _edges(run.rounds), baseline=bottom, fill=True, color=colour(index))
+        right.stairs(
+            top, _edges(run.rounds), baseline=bottom, fill=True, color=_phase_colour(index)
+        )
         bottom = top
     right.set_title("Seconds of each round")
     _round_axis(right, run.rounds)
@@ -179,7 +179,7 @@ def bytes_figure(run: Run) -> Figure:
     )
     for index, (name, count) in enumerate(directions):
         counts = [count(record) for record in run.rounds]
-        style = {"color": colour(index), "linestyle": ("-", "--")[index], "label": name}
+        style = {"color": _phase_colour(index), "linestyle": ("-", "--")[index], "label": name}
         numbers = [record.number for record in run.rounds]
         marker = "o" if len(numbers) == 1 else ""
         each.plot(numbers, counts, marker=marker, **style)
@@ -189,7 +189,7 @@ def bytes_figure(run: Run) -> Figure:
     each.set_title("Bytes of each round")
     total.set_title("Bytes so far")
     for axes in (each, total):
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         axes.yaxis.set_major_formatter(byte_axis)
         _round_axis(axes, run.rounds)
     _legend(total, "upper left")
@@ -221,7 +221,7 @@ def metrics_figure(run: Run) -> Figure:
 @styled
 def comparison_figure(runs: Sequence[Run], labels: Sequence[str]) -> Figure:
     """Accuracy by round of several runs: a column a tier, a row a protocol, a line a run."""
-    tiers = list(dict.fromkeys(tier for run in runs for tier in run.tiers))
+    tiers = common_tiers(runs)
     protocols = [p for p in PROTOCOLS if any(_curve(r, t, p) for r in runs for t in tiers)]
     protocols = protocols or ["accuracy"]
     figure = Figure(figsize=(WIDTH, 3.2 * len(protocols) + 0.25 * math.ceil(len(runs) / 4)))
@@ -234,7 +234,7 @@ def comparison_figure(runs: Sequence[Run], labels: Sequence[str]) -> Figure:
                 _draw(axes, points, index, labels[index])
             _percentages([axes], curves, len(longest))
             _round_axis(axes, longest)
-            axes.set_title(f"{tier}\n{PROTOCOLS[protocol]}")
+            axes.set_title(f"{tier}, {SHORT[protocol]}")
     handles, names = panels[0][0].get_legend_handles_labels()
     columns = min(len(names), 4) or 1
     figure.legend(handles, names, loc="outside upper left", ncols=columns, frameon=False)
@@ -321,6 +321,15 @@ def _legend(axes: Axes, place: Literal["upper left", "upper right", "lower right
         axes.legend(loc=place)
 
 
+def _draw_samples(axes: Axes, devices: Sequence[Device], fill: str) -> None:
+    counts = [device.train_samples for device in devices]
+    if len(counts) <= SEPARATE_BARS:
+        axes.bar(range(len(counts)), counts, width=0.86, color=fill)
+    else:
+        edges = [i - 0.5 for i in range(len(counts) + 1)]
+        axes.stairs(counts, edges, baseline=LOWEST, fill=True, color=fill)
+
+
 def _dot_area(count: int) -> float:
     return 30.0 if count <= 150 else 12.0 if count <= 600 else 5.0
 
@@ -330,6 +339,10 @@ def _by_main_label(device: Device) -> tuple[int, float, int]:
         return (0, -device.train_samples, device.id)
     share = max(device.mix)
     return (device.mix.index(share), -share, device.id)
+
+
+def _phase_colour(index: int) -> str:
+    return colour(2 + index)  # the first two mean strong and weak
 
 
 def _edges(rounds: tuple[Round, ...]) -> list[float]:

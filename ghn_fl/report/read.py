@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,6 +162,12 @@ def summarize(rounds: tuple[Round, ...], tiers: Iterable[str]) -> Summary:
         peak_rss_mb=None,
         rejected=sum(len(r.rejected) for r in rounds),
     )
+
+
+def common_tiers(runs: Sequence[Run]) -> list[str]:
+    """The tiers of all runs, in the order of the run that has the most."""
+    ordered = sorted(runs, key=lambda run: -len(run.tiers))
+    return list(dict.fromkeys(tier for run in ordered for tier in run.tiers))
 
 
 def mean(values: Iterable[float | None]) -> float | None:

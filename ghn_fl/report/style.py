@@ -117,7 +117,7 @@ def variables() -> dict[str, tuple[str, str]]:
     return {"--ink": INK, "--faint": FAINT, "--band": BAND, **palette}
 
 
-percent_axis = FuncFormatter(lambda value, _: f"{100 * value:.3g} %")
+percent_axis = FuncFormatter(lambda value, _: f"{100 * value:.4g} %")
 byte_axis = FuncFormatter(lambda value, _: byte_text(value))
 count_axis = FuncFormatter(lambda value, _: f"{value:,.0f}")
 

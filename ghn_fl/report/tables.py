@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ghn_fl.report.read import Run, TierSummary
+from ghn_fl.report.read import Run, TierSummary, common_tiers
 from ghn_fl.report.style import byte_text, percent_text, time_text
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def closing_table(run: Run) -> RichTable:
 
 def comparison_table(runs: Sequence[Run], labels: Sequence[str]) -> Table:
     """A row a run: the accuracy of every tier, and what the run took."""
-    tiers = list(dict.fromkeys(tier for run in runs for tier in run.tiers))
+    tiers = common_tiers(runs)
     header = ["run", "rounds"]
     for tier in tiers:
         header += [tier, f"{tier}, whole test set"]
