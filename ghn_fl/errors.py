@@ -5,6 +5,7 @@ GhnFlError                     this package's own
     RunError                   a run folder, or a run that cannot go on
     GHNError                   a hypernetwork, or what it was asked to generate
     DataError                  a data set that cannot be had or read, or shared out that way
+    ReportError                a run folder that cannot be read, a report that cannot be made
 graphs.GraphError              a model that cannot be traced, a graph that is none
 zoo.SpecError                  a model that cannot be parsed, built, scaled or fitted
 """
@@ -31,6 +32,8 @@ class GHNError(GhnFlError):
 
 class DataError(GhnFlError):
     """A data set that cannot be had, a file that is none, or a partition that is impossible."""
+class ReportError(GhnFlError):
+    """A run folder that is none, is broken, or cannot be shown that way."""
 
 
 USER_ERRORS: tuple[type[Exception], ...] = (GhnFlError, GraphError, SpecError)

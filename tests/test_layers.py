@@ -19,9 +19,13 @@ ROOMS = (
     ("zoo",),
     ("graphs",),
     ("ghn_fl.errors",),
-    ("ghn_fl.files", "ghn_fl.optim"),
-    ("ghn_fl.hypernet",),
-    ("ghn_fl.data", "ghn_fl.bound"),
+    ("ghn_fl.types", "ghn_fl.files", "ghn_fl.random", "ghn_fl.tree", "ghn_fl.optim"),
+    ("ghn_fl.local", "ghn_fl.aggregate", "ghn_fl.hypernet", "ghn_fl.bound"),
+    ("ghn_fl.grouped",),
+    ("ghn_fl.methods", "ghn_fl.data"),
+    ("ghn_fl.engines",),
+    ("ghn_fl.simulation",),
+    ("ghn_fl.report",),
     ("ghn_fl.cli",),
 )
 
