@@ -10,11 +10,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ghn_fl.engines import run
     from ghn_fl.hypernet import GHN, Change, GHNConfig, Request, UpdateConfig, initialize, update
+    from ghn_fl.simulation import RunConfig, RunResult
 
-__all__ = ["GHN", "Change", "GHNConfig", "Request", "UpdateConfig", "initialize", "update"]
+__all__ = [
+    "GHN",
+    "Change",
+    "GHNConfig",
+    "Request",
+    "RunConfig",
+    "RunResult",
+    "UpdateConfig",
+    "initialize",
+    "run",
+    "update",
+]
 
-_HOME = dict.fromkeys(__all__, "ghn_fl.hypernet")
+_HOME = dict.fromkeys(__all__, "ghn_fl.hypernet") | {
+    "RunConfig": "ghn_fl.simulation",
+    "RunResult": "ghn_fl.simulation",
+    "run": "ghn_fl.engines",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,8 @@ def weighted_mean(weights: Sequence[Weights], shares: Sequence[float]) -> dict[s
     if not weights or total <= 0:
         raise ValueError(f"a mean needs weights above 0, got {len(weights)} of sum {total}")
     return {
-        name: torch.stack([w[name] * (s / total) for w, s in zip(weights, shares, strict=True)]).sum(0)
+        name: torch.stack(
+            [w[name] * (s / total) for w, s in zip(weights, shares, strict=True)]
+        ).sum(0)
         for name in weights[0]
     }

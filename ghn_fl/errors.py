@@ -32,6 +32,8 @@ class GHNError(GhnFlError):
 
 class DataError(GhnFlError):
     """A data set that cannot be had, a file that is none, or a partition that is impossible."""
+
+
 class ReportError(GhnFlError):
     """A run folder that is none, is broken, or cannot be shown that way."""
 

@@ -95,7 +95,7 @@ def train(
                 x = data.augment(x, generator)
             optimizer.zero_grad()
             loss = loss_of(model, x, y, teacher, config)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             losses.append(loss.detach() * len(batch))
         mean = float(torch.stack(losses).sum()) / len(data.y)

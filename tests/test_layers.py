@@ -23,8 +23,8 @@ ROOMS = (
     ("ghn_fl.local", "ghn_fl.aggregate", "ghn_fl.hypernet", "ghn_fl.bound"),
     ("ghn_fl.grouped",),
     ("ghn_fl.methods", "ghn_fl.data"),
-    ("ghn_fl.engines",),
     ("ghn_fl.simulation",),
+    ("ghn_fl.engines",),
     ("ghn_fl.report",),
     ("ghn_fl.cli",),
 )

@@ -7,8 +7,14 @@ from typing import Annotated
 
 import typer
 
+from ghn_fl.cli.bound import bound
+from ghn_fl.cli.datasets import datasets
 from ghn_fl.cli.generate import generate
+from ghn_fl.cli.methods import methods
 from ghn_fl.cli.models import models
+from ghn_fl.cli.report import report
+from ghn_fl.cli.trace import trace
+from ghn_fl.cli.train import train
 
 app = typer.Typer(
     name="ghnfl",
@@ -17,11 +23,17 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command(epilog="Example: ghnfl models resnet18-w0.2 timm:vit_tiny_patch16_224")(models)
-
-app.command(
-    epilog="Example: ghnfl generate --ghn runs/mnist --model lenet5-w0.5 --out weights.safetensors"
-)(generate)
+for command, example in (
+    (train, "ghnfl train --skew 2:100"),
+    (generate, "ghnfl generate --ghn runs/mnist --model lenet5-w0.5 --out weights.safetensors"),
+    (trace, "ghnfl trace resnet18 --draw resnet18.svg"),
+    (report, "ghnfl report runs/recipfl-mnist5k-0"),
+    (models, "ghnfl models resnet18-w0.2 timm:vit_tiny_patch16_224"),
+    (methods, "ghnfl methods"),
+    (datasets, "ghnfl datasets"),
+    (bound, "ghnfl bound --parameters 1000 --clients 100 --epsilon 0.1 --delta 0.05"),
+):
+    app.command(epilog=f"Example: {example}")(command)
 
 
 def _version(wanted: bool) -> None:

@@ -25,23 +25,24 @@ def show(
     quiet: bool,
 ) -> None:
     """Run, with progress on a terminal and a line now and then elsewhere; write the report."""
-    from ghn_fl.report import closing_table, read_run, write_report
-    from ghn_fl.report.tensorboard import EventWriter
-    from ghn_fl.simulation import run
+    from ghn_fl.engines import run
+    from ghn_fl.report import EventWriter, closing_table, parse_round, read_run, write_report
 
     console = Console(quiet=quiet)
-    events = EventWriter(folder / "tensorboard") if tensorboard else None
+    events: list[EventWriter] = []
     started = time.perf_counter()
     with _progress(console, config) as advance:
 
         def watch(record: dict[str, Any]) -> None:
             advance(record)
-            if events is not None:
-                events.write(record)
+            if tensorboard:
+                if not events:  # not before the run has made its folder
+                    events.append(EventWriter(folder / "tensorboard"))
+                events[0].add(parse_round(record))
 
         run(config, out=folder, data_dir=data_dir, workers=workers, resume=resume, watch=watch)
     report = write_report(folder)
-    console.print(closing_table([read_run(folder)]))
+    console.print(closing_table(read_run(folder)))
     console.print(f"{time.perf_counter() - started:.0f} s; report: {report}")
 
 
@@ -62,8 +63,9 @@ def _progress(console: Console, config: RunConfig) -> Any:
         task = progress.add_task("", total=config.rounds, score="")
 
         def advance(record: dict[str, Any]) -> None:
-            fields = {"score": _score(record)} if record["clients"] else {}
-            progress.update(task, completed=record["round"], **fields)
+            progress.update(task, completed=record["round"])
+            if record["clients"]:
+                progress.update(task, score=_score(record))
 
         yield advance
 

@@ -45,9 +45,7 @@ def train(
     batch_size: Annotated[int | None, typer.Option(help="Local batch size.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Local momentum.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Local weight decay.")] = None,
-    kl: Annotated[
-        str | None, typer.Option(help="Direction of Eq. 9's feature term.")
-    ] = None,
+    kl: Annotated[str | None, typer.Option(help="Direction of Eq. 9's feature term.")] = None,
     transfer: Annotated[
         bool | None,
         typer.Option("--transfer/--no-transfer", help="Knowledge transfer on strong devices."),

@@ -1,5 +1,5 @@
 """Where clients run."""
 
-from ghn_fl.engines.local import LocalEngine
+from ghn_fl.engines.local import LocalEngine, run
 
-__all__ = ["LocalEngine"]
+__all__ = ["LocalEngine", "run"]

@@ -7,18 +7,54 @@ that it worked for has failed in this round.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.multiprocessing as processes
 
 from ghn_fl.engines.message import decode, encode
-from ghn_fl.engines.work import Bench, World, perform
+from ghn_fl.engines.work import Bench, perform
+from ghn_fl.simulation.config import RunConfig
+from ghn_fl.simulation.run import RunResult, Watch
+from ghn_fl.simulation.run import run as run_on
+from ghn_fl.simulation.world import World
 
 DIED = "its worker process died"
+
+
+def run(
+    config: RunConfig,
+    *,
+    out: Path | None = None,
+    data_dir: Path | None = None,
+    workers: int | None = None,
+    resume: bool = False,
+    watch: Watch | None = None,
+) -> RunResult:
+    """Train a fleet on this machine: what `ghnfl train` does.
+
+    Args:
+        config: what to do; the result depends on it and the data alone.
+        out: the run folder; nothing is written without one.
+        data_dir: where data sets are looked for.
+        workers: worker processes; as many as there are cores if None. Any number gives the
+            same result.
+        resume: go on from the folder's last complete round.
+        watch: called with every round's record.
+    """
+    return run_on(
+        config,
+        lambda world: LocalEngine(world, workers),
+        out=out,
+        data_dir=data_dir,
+        resume=resume,
+        watch=watch,
+    )
 
 
 class LocalEngine:
@@ -30,15 +66,14 @@ class LocalEngine:
     def __init__(self, world: World, workers: int | None = None) -> None:
         self._world = world
         self._size = workers or len(os.sched_getaffinity(0))
-        self._workers: list[tuple[Any, Connection]] = []
+        self._workers: list[tuple[Any, Any]] = []
 
     def __enter__(self) -> LocalEngine:
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
         if self._size > 1:
-            for tensor in (self._world.dataset.x_train, self._world.dataset.y_train):
-                tensor.share_memory_()
-            for tensor in (self._world.dataset.x_test, self._world.dataset.y_test):
+            data = self._world.dataset
+            for tensor in (data.x_train, data.y_train, data.x_test, data.y_test):
                 tensor.share_memory_()
             self._workers = [self._start() for _ in range(self._size)]
         return self
@@ -70,15 +105,13 @@ class LocalEngine:
             for worker, (_, connection) in enumerate(self._workers):
                 if waiting and worker not in busy:
                     busy[worker] = waiting.pop()
-                    try:
+                    with contextlib.suppress(OSError):  # if it has died, reading says so below
                         connection.send_bytes(encode(tasks[busy[worker]]))
-                    except OSError:
-                        pass  # it has died; reading from it says so below
             connections = {self._workers[worker][1]: worker for worker in busy}
-            for connection in wait(list(connections)):
-                worker = connections[connection]  # type: ignore[index]
+            for ready in wait(list(connections)):
+                worker = connections[ready]
                 try:
-                    result = decode(connection.recv_bytes())  # type: ignore[union-attr]
+                    result = decode(self._workers[worker][1].recv_bytes())
                 except (EOFError, OSError):
                     result = {"failure": DIED}
                     self._workers[worker][0].join()
@@ -86,7 +119,7 @@ class LocalEngine:
                 results[busy.pop(worker)] = result
         return results
 
-    def _start(self) -> tuple[Any, Connection]:
+    def _start(self) -> tuple[Any, Any]:
         context = processes.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, self._world), daemon=True)
@@ -99,7 +132,7 @@ class LocalEngine:
         return [process.pid for process, _ in self._workers]
 
 
-def _work(connection: Connection, world: World) -> None:
+def _work(connection: Any, world: World) -> None:
     torch.set_num_threads(1)
     bench = Bench(world)
     while True:

@@ -14,7 +14,8 @@ def encode(content: Any) -> bytes:
     """Nested plain data and tensors as bytes."""
     skeleton, tensors = flatten(content)
     head = json.dumps(skeleton).encode()
-    return len(head).to_bytes(8, "big") + head + save({k: t.contiguous() for k, t in tensors.items()})
+    body: bytes = save({name: t.contiguous() for name, t in tensors.items()})
+    return len(head).to_bytes(8, "big") + head + body
 
 
 def decode(message: bytes) -> Any:

@@ -10,29 +10,11 @@ from torch import Tensor, nn
 
 import zoo
 from ghn_fl import local
-from ghn_fl.data import ClientShare, Dataset, augment, normalise
-from ghn_fl.local import LocalConfig, Samples
+from ghn_fl.data import augment, normalise
+from ghn_fl.local import Samples
 from ghn_fl.random import numpy_stream, torch_stream
+from ghn_fl.simulation.world import World
 from zoo import ModelSpec
-
-
-@dataclass(frozen=True, kw_only=True)
-class World:
-    """The data of all clients, in memory that processes share, and how they train.
-
-    Attributes:
-        dataset: images as uint8; clients hold index lists into it.
-        shares: each client's indices.
-        config: local training.
-        seed: of the run; everything random here depends on it, the round and the client only.
-        task: what models are built for: num_classes, in_channels, image_size.
-    """
-
-    dataset: Dataset
-    shares: tuple[ClientShare, ...]
-    config: LocalConfig
-    seed: int
-    task: dict[str, int]
 
 
 @dataclass

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,6 @@ from torch import Tensor
 import graphs
 import zoo
 from ghn_fl.data import Dataset, PartitionTier, load, partition
-from ghn_fl.engines.local import LocalEngine
-from ghn_fl.engines.work import World
 from ghn_fl.errors import ConfigError, RunError
 from ghn_fl.files import write_atomic
 from ghn_fl.methods import METHODS
@@ -28,6 +27,7 @@ from ghn_fl.simulation import checkpoint, records
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.simulation.fleet import STRONG, WEAK, Tier, models_of, tiers_of
 from ghn_fl.simulation.sample import missing, sample
+from ghn_fl.simulation.world import Engine, World
 from ghn_fl.tree import all_finite
 from ghn_fl.types import Answer, Client, Job, Method, Setting, State, Weights
 from zoo import ModelSpec
@@ -47,10 +47,10 @@ class RunResult:
 
 def run(
     config: RunConfig,
+    start_engine: Callable[[World], Engine],
     *,
     out: Path | None = None,
     data_dir: Path | None = None,
-    workers: int | None = None,
     resume: bool = False,
     watch: Watch | None = None,
 ) -> RunResult:
@@ -58,21 +58,23 @@ def run(
 
     Args:
         config: what to do; the result depends on it and the data alone.
+        start_engine: makes the engine that the clients run on.
         out: the run folder; nothing is written without one.
         data_dir: where data sets are looked for.
-        workers: worker processes; as many as there are cores if None.
         resume: go on from the folder's last complete round.
         watch: called with every round's record.
     """
     dataset = load(config.dataset, data_dir)
     tiers = tiers_of(config, dataset.image_size, dataset.in_channels)
     world, clients = build_world(config, dataset, tiers)
-    method = METHODS[config.method].build(config.method_config(), setting_of(config, world, clients))
+    method = METHODS[config.method].build(
+        config.method_config(), setting_of(config, world, clients)
+    )
     tests = [len(share.test) for share in world.shares]
     done, history, state = _begin(config, out, resume, records.describe(config, clients, tests))
     state = method.init() if state is None else state
     recording = 0.0
-    with LocalEngine(world, workers) as engine:
+    with start_engine(world) as engine:
         for number in range(done + 1, config.rounds + 1):
             state, record = _round(number, state, method, engine, config, tiers, clients)
             record["seconds"]["record"] = recording  # of the round before
@@ -105,7 +107,7 @@ def build_world(
     shares = partition(
         dataset.y_train,
         dataset.y_test,
-        [PartitionTier(t.count, t.share, t.alpha or None) for t in tiers],
+        [PartitionTier(count=t.count, share=t.share, alpha=t.alpha or None) for t in tiers],
         num_classes=dataset.num_classes,
         seed=config.seed,
     )
@@ -114,7 +116,9 @@ def build_world(
         "in_channels": dataset.in_channels,
         "image_size": dataset.image_size,
     }
-    world = World(dataset=dataset, shares=shares, config=config.local(), seed=config.seed, task=task)
+    world = World(
+        dataset=dataset, shares=shares, config=config.local(), seed=config.seed, task=task
+    )
     total = sum(len(share.train) for share in shares)
     policy = METHODS[config.method].models
     owners = [tier for tier in tiers for _ in range(tier.count)]
@@ -190,7 +194,7 @@ def _round(
     number: int,
     state: State,
     method: Method,
-    engine: LocalEngine,
+    engine: Engine,
     config: RunConfig,
     tiers: Sequence[Tier],
     clients: Sequence[Client],
@@ -233,8 +237,8 @@ def _round(
 
 
 def _phases(marks: Sequence[float]) -> tuple[float, float, float]:
-    """Seconds before, in and after training; a method that trains in steps has several of each."""
-    gaps = [b - a for a, b in zip(marks, marks[1:], strict=False)]
+    """Seconds before, in and after training; a method may train in several steps."""
+    gaps = [b - a for a, b in pairwise(marks)]
     inside = sum(gaps[1::2])
     return gaps[0], inside, sum(gaps) - gaps[0] - inside
 
@@ -242,7 +246,7 @@ def _phases(marks: Sequence[float]) -> tuple[float, float, float]:
 def _train(
     number: int,
     jobs: Sequence[Job],
-    engine: LocalEngine,
+    engine: Engine,
     config: RunConfig,
     tiers: Mapping[str, Tier],
 ) -> list[Answer]:
@@ -303,7 +307,7 @@ def _evaluate(
     number: int,
     state: State,
     method: Method,
-    engine: LocalEngine,
+    engine: Engine,
     config: RunConfig,
     clients: Sequence[Client],
 ) -> list[dict[str, Any]]:

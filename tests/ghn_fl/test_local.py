@@ -38,7 +38,9 @@ def test_the_same_generator_gives_the_same_weights() -> None:
     local.train(model, data, config, rng(1))
     local.train(twin, data, config, rng(1))
     local.train(other, data, config, rng(2))
-    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+    assert all(
+        torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters(), strict=True)
+    )
     assert any(
         not torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True)
     )
@@ -60,7 +62,9 @@ def test_features_of_different_size_are_left_out() -> None:
     z = torch.tensor([[1.0, -1.0]])
     small, large = zoo.Output(z, torch.zeros(1, 3), ()), zoo.Output(z, torch.zeros(1, 5), ())
     expected = F.cross_entropy(z, torch.tensor([1])) + F.cross_entropy(z, z.softmax(1))
-    torch.testing.assert_close(local.transfer_loss(small, large, torch.tensor([1]), "small_large"), expected)
+    torch.testing.assert_close(
+        local.transfer_loss(small, large, torch.tensor([1]), "small_large"), expected
+    )
 
 
 def test_the_teacher_gets_no_gradient_and_stays_as_it_is() -> None:
