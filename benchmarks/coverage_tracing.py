@@ -203,7 +203,7 @@ def write_report() -> None:
         "",
         "A few models cannot run a plain pass as they are built here (meta tensors, and they ask "
         "for values); for them the check is the tracer's own, on the pass that it recorded. "
-        "timm models are built on the meta device (no weights) and traced there; the others on CPU "
+        "timm and torchvision models are built on the meta device (no weights), the others on CPU "
         "tensors. Times are of `graphs.trace` alone.",
         "",
         "## Misses",
