@@ -103,7 +103,7 @@ def test_no_server(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made(server: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match="cannot write into .*file"):
+    with pytest.raises(DataError, match=r"cannot write into .*file"):
         fetch(remote(f"{server}/set.bin"), tmp_path / "file" / "sub")
 
 
