@@ -100,7 +100,7 @@ def test_the_synthetic_set_is_fixed_and_learnt_in_seconds() -> None:
     torch.manual_seed(0)
     model = zoo.build("lenet5", image_size=16)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for batch in torch.arange(2000).split(50):
+    for batch in torch.arange(2000).repeat(3).split(50):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(x[batch]), got.y_train[batch]).backward()
         optimizer.step()
