@@ -58,12 +58,17 @@ def test_datasets_says_what_is_here_and_what_to_do(
     assert by_flag.exit_code == 0, by_flag.output
     assert by_flag.output == by_environment.output
     rows = {line.split()[0]: line.split() for line in by_flag.output.splitlines() if line.split()}
-    assert rows["mnist5k"][1:] == ["4,000", "1,000", "10", "28x28", "yes", "bundled"]
-    assert rows["mnist"][5] == "yes"
-    assert rows["fashion_mnist"][5:7] == ["no", "downloaded"]
-    assert rows["cifar10"][4:6] == ["32x32x3", "no"]
-    assert "holds pickles" in by_flag.output
-    assert "put femnist_digits_12clients.npz into the data folder" in by_flag.output
+    assert rows["mnist5k"][1:] == ["4,000", "1,000", "10", "28x28", "bundled"]
+    assert rows["mnist"][5] == "mnist.npz"
+    assert rows["cifar10"][4:] == ["32x32x3", "no,", "see", "below"]
+    assert f"Data folder: {tmp_path}" in by_flag.output
+    assert "fashion_mnist: downloaded when it is used (31 MB); or put" in by_flag.output
+    assert "cifar-10-python.tar.gz holds pickles" in by_flag.output
+    assert "femnist: put femnist_digits_12clients.npz into the data folder" in by_flag.output
+    assert "mnist5k:" not in by_flag.output
+    assert (
+        "name one with --data-dir or GHNFL_DATA" in run("datasets", env={"GHNFL_DATA": ""}).output
+    )
 
 
 def test_a_data_folder_that_is_none_is_an_error(tmp_path: Path) -> None:
