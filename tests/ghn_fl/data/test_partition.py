@@ -205,6 +205,14 @@ def test_shares_below_one_leave_out_all_classes_alike() -> None:
     assert_disjoint(shares, 4000, whole=False)
 
 
+def test_a_second_strong_tier_gets_its_share_of_the_original_counts() -> None:
+    y = labels([1000, 3000])
+    tiers = [PartitionTier(count=1, share=0.5), PartitionTier(count=2, share=0.25)]
+    shares = partition(y, y, tiers, num_classes=2, seed=0)
+    got = [histogram(y, s.train, 2).tolist() for s in shares]
+    assert got == [[500, 1500], [125, 375], [125, 375]]
+
+
 def test_three_tiers_and_an_empty_one() -> None:
     y_train, y_test = labels([500] * 4), labels([100] * 4)
     tiers = [
