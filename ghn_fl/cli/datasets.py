@@ -27,8 +27,8 @@ def datasets(
     table.add_column("name", no_wrap=True)
     for column in ("train", "test", "classes", "image"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("here", no_wrap=True)
-    table.add_column("where, or what to do", overflow="fold")
+    table.add_column("here", overflow="fold")
+    missing = []
     for name in DATASETS:
         entry = DATASETS[name]
         here, where = available(name, data_dir)
@@ -39,7 +39,11 @@ def datasets(
             f"{entry.num_test:,}",
             str(entry.num_classes),
             f"{height}x{width}" + (f"x{channels}" if channels > 1 else ""),
-            "yes" if here else "no",
-            where,
+            Path(where).name if here else "no, see below",
         )
+        if not here:
+            missing.append(f"{name}: {where}")
     Console().print(table)
+    typer.echo(f"Data folder: {data_dir or 'none; name one with --data-dir or GHNFL_DATA'}")
+    for line in missing:
+        typer.echo(line)

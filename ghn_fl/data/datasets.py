@@ -138,6 +138,7 @@ def load(name: str, data_dir: Path | None = None) -> Dataset:
     ghn_fl.errors.DataError: unknown data set 'minst5k'; did you mean 'mnist5k' or 'mnist' ...
     """
     entry = DATASETS[name]
+    _check_folder(data_dir)
     found = _find(name, data_dir) or _download(name)
     arrays = found.read()
     _refuse_other_set(name, arrays, found.place)
@@ -165,6 +166,7 @@ def available(name: str, data_dir: Path | None = None) -> tuple[bool, str]:
     (True, 'bundled')
     """
     entry = DATASETS[name]
+    _check_folder(data_dir)
     try:
         found = _find(name, data_dir)
     except DataError as err:
@@ -176,11 +178,14 @@ def available(name: str, data_dir: Path | None = None) -> tuple[bool, str]:
     return False, f"{download}put {entry.wanted} into the data folder"
 
 
+def _check_folder(data_dir: Path | None) -> None:
+    if data_dir is not None and not data_dir.is_dir():
+        raise DataError(f"the data folder {data_dir} is not there, or is no folder")
+
+
 def _find(name: str, data_dir: Path | None) -> Found | None:
     """The set where no network is needed."""
     entry = DATASETS[name]
-    if data_dir is not None and not data_dir.is_dir():
-        raise DataError(f"the data folder {data_dir} is not there, or is no folder")
     if entry.bundled is not None:
         return Found(place="bundled", read=entry.bundled)
     folders = [data_dir] if data_dir is not None else []

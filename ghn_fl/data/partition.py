@@ -9,6 +9,7 @@ Legend: M clients, C classes; counts_MC[m, c] is how many samples of class c cli
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -225,17 +226,22 @@ def _train_counts(
     total = int(sizes_C.sum())
     counts_MC = np.zeros(q_MC.shape, dtype=np.int64)
     left_C = sizes_C.copy()
-    start = 0
+    start, share = 0, 0.0
+
+    def next_size(more: float) -> int:  # rounds what is taken up to here, so that the sum is exact
+        return math.floor((share + more) * total + 0.5) - (total - int(left_C.sum()))
+
     for tier in tiers:
         if tier.follows_the_mix and tier.count:
             ideal_C = tier.share * sizes_C  # of the original sizes, not of what is left
-            tier_C = _rounded(ideal_C, min(round(tier.share * total), int(left_C.sum())), left_C)
+            tier_C = _rounded(ideal_C, next_size(tier.share), left_C)
             counts_MC[start : start + tier.count] = _dealt(tier_C, tier.count)
             left_C -= tier_C
+            share += tier.share
         start += tier.count
     weak_M = np.concatenate([np.full(t.count, t.share / max(t.count, 1)) for t in tiers])[~strong_M]
     if len(weak_M):
-        wanted = min(round(weak_M.sum() * total), int(left_C.sum()))
+        wanted = next_size(float(weak_M.sum()))
         pool_C = _rounded(left_C * (wanted / max(int(left_C.sum()), 1)), wanted, left_C)
         target_M = _rounded(weak_M / weak_M.sum() * wanted, wanted)
         counts_MC[~strong_M] = _fill(pool_C, target_M, q_MC[~strong_M], rng, spill, block)
@@ -274,7 +280,7 @@ def _rounded(ideal: npt.NDArray[np.floating], total: int, limit: Ints | None = N
     >>> _rounded(np.array([1.5, 2.25, 0.25]), 4)
     array([2, 2, 0])
     """
-    counts = np.floor(ideal + 1e-9).astype(np.int64)
+    counts: Ints = np.floor(ideal + 1e-9).astype(np.int64)
     if limit is not None:
         counts = np.minimum(counts, limit)
     while (missing := total - int(counts.sum())) > 0:

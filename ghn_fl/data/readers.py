@@ -46,14 +46,16 @@ class Arrays:
 
 def read_npz(path: Path, keys: Sequence[str]) -> dict[str, npt.NDArray[np.integer]]:
     """The arrays `keys` of a NumPy archive; a missing, pickled or non-integer one is refused."""
-    with _naming(path), np.load(path, allow_pickle=False) as archive:
+    with _naming(path):
+        archive = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise DataError(f"{path} is a single array, expected an .npz with {', '.join(keys)}")
-        missing = [key for key in keys if key not in archive.files]
-        if missing:
-            held = ", ".join(archive.files) or "nothing"
-            raise DataError(f"{path} lacks {', '.join(missing)}; it holds {held}")
-        arrays = {key: archive[key] for key in keys}
+        with archive:
+            missing = [key for key in keys if key not in archive.files]
+            if missing:
+                held = ", ".join(archive.files) or "nothing"
+                raise DataError(f"{path} lacks {', '.join(missing)}; it holds {held}")
+            arrays = {key: archive[key] for key in keys}
     for key, array in arrays.items():
         if array.dtype.kind not in "ui":
             raise DataError(f"{path}: {key} must be integers, got {array.dtype}")
