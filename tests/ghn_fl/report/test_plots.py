@@ -106,8 +106,8 @@ def test_eight_runs_differ_in_colour_or_line(run: Run) -> None:
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_svg_is_the_same_twice_and_names_no_address_inline(run: Run, name: str) -> None:
-    assert svg(draw(name, run)) == svg(draw(name, run))
     text = inline(draw(name, run), name, "label")
+    assert inline(draw(name, run), name, "label") == text
     assert "http" not in text and "<style" not in text
     ids = re.findall(r' id="([^"]*)"', text)
     assert len(ids) == len(set(ids)) and all(i.startswith(f"{name}-") for i in ids)
@@ -121,10 +121,7 @@ def test_every_colour_of_a_figure_follows_the_page(run: Run) -> None:
     assert len(variables()) == 3 + len(PALETTE)
 
 
-@pytest.mark.parametrize("rounds", [0, 1])
 @pytest.mark.parametrize("name", FIGURES)
-def test_figures_of_hardly_begun_runs(tmp_path: Path, name: str, rounds: int) -> None:
-    folder = write_run(tmp_path, rounds=max(rounds, 1), finished=False)
-    if not rounds:
-        (folder / "rounds.jsonl").unlink()
-    assert svg(draw(name, read_run(folder))).endswith("</svg>\n")
+def test_figures_of_a_single_round(tmp_path: Path, name: str) -> None:
+    run = read_run(write_run(tmp_path, rounds=1, finished=False))
+    assert svg(draw(name, run)).endswith("</svg>\n")
