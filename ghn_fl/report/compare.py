@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 from ghn_fl.errors import ReportError
 from ghn_fl.files import write_atomic
-from ghn_fl.report.page import html_table, page, paragraph, picture, section
+from ghn_fl.report.page import html_table, page, paragraph, picture, section, unbroken
 from ghn_fl.report.plots import comparison_figure
 from ghn_fl.report.read import Run, common_tiers, read_run
 from ghn_fl.report.style import percent_text
@@ -39,7 +38,7 @@ def comparison_html(runs: Sequence[Run]) -> str:
         for note in run.notes
     ]
     head = [
-        f"<h1>{escape(words)}</h1>",
+        f"<h1>{unbroken(words)}</h1>",
         paragraph(f"{len(runs)} runs side by side; the best of a tier is set off", "soft"),
         *notes,
         html_table(table, _best_cells(runs, table)),

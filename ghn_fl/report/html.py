@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from ghn_fl.report.page import (
     picture,
     section,
     tiles,
+    unbroken,
 )
 from ghn_fl.report.read import Run, Score, client_scores, read_run, scored
 from ghn_fl.report.style import byte_text, percent_text, time_text
@@ -64,7 +64,7 @@ def accuracy_words(run: Run) -> str:
 
 def course_words(run: Run) -> str:
     """How fast it went: the round that first came within a point of the tier's score."""
-    parts = []
+    parts: list[str] = []
     for tier, summary in run.summary.tiers.items():
         for record in run.rounds:
             score = record.tiers.get(tier, NO_SCORE).accuracy
@@ -156,7 +156,7 @@ def capitalized(text: str) -> str:
 def _head(run: Run) -> str:
     notes = [paragraph(note, "note") for note in run.notes]
     parts = [
-        f"<h1>{escape(accuracy_words(run))}</h1>",
+        f"<h1>{unbroken(accuracy_words(run))}</h1>",
         paragraph(f"{title(run)}; {run.setting('rounds')} rounds planned", "soft"),
         *notes,
         html_table(tier_table(run)),

@@ -36,7 +36,12 @@ def page(title: str, sections: Iterable[str]) -> str:
 
 def section(heading: str, *parts: str) -> str:
     """A part of the page under a heading of text."""
-    return f"<section>\n<h2>{escape(heading)}</h2>\n" + "\n".join(parts) + "\n</section>"
+    return f"<section>\n<h2>{unbroken(heading)}</h2>\n" + "\n".join(parts) + "\n</section>"
+
+
+def unbroken(text: str) -> str:
+    """The text for a heading: numbers stay on one line with their percent sign."""
+    return escape(text).replace(" %", "&nbsp;%")
 
 
 def paragraph(text: str, kind: str = "") -> str:
@@ -105,7 +110,7 @@ svg * { stroke-linejoin: round; stroke-linecap: butt; }
 figcaption { font-size: .9rem; margin-top: .5rem; max-width: 46rem; }
 .wide { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .95rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .4rem 1.4rem .4rem 0; border-bottom: 1px solid var(--faint);
+th, td { text-align: left; padding: .4rem 1.1rem .4rem 0; border-bottom: 1px solid var(--faint);
   vertical-align: top; }
 th { color: var(--soft); font-weight: 500; }
 td:first-child { white-space: nowrap; }

@@ -9,7 +9,7 @@ from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from ghn_fl.report.read import Device, Round, Run, client_scores, common_tiers, mean, scored
 from ghn_fl.report.style import (
@@ -125,6 +125,7 @@ def fleet_figure(run: Run) -> Figure:
             mixes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, steps=[1, 2, 5, 10]))
     panels[0][0].set_yscale("log")
     panels[0][0].set_ylim(bottom=LOWEST)
+    panels[0][0].yaxis.set_minor_locator(NullLocator())
     panels[0][0].yaxis.set_major_formatter(count_axis)
     panels[0][0].set_ylabel("training samples")
     if with_mix:
