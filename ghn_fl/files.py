@@ -20,9 +20,17 @@ def write_atomic(path: str | Path, content: bytes | str) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes it for the owner alone
             os.replace(temporary, path)
         except BaseException:
             os.unlink(temporary)
             raise
     except OSError as err:
         raise GhnFlError(f"cannot write {path}: {err.strerror or err}") from err
+
+
+def _umask() -> int:
+    """The process's umask; reading it means setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -79,12 +79,6 @@ def run(
             state, record = _round(number, state, method, engine, config, tiers, clients)
             record["seconds"]["record"] = recording  # of the round before
             started = time.perf_counter()
-            broken = all_finite(state)
-            if broken:
-                raise RunError(
-                    f"round {number}: the server's state at {broken} is no longer finite; "
-                    f"the run stopped, and round {number - 1} is kept"
-                )
             if out is not None:
                 records.append(out, record)
                 checkpoint.save(out, number, state)
@@ -214,6 +208,12 @@ def _round(
         return answers[-len(asked) :] if asked else []
 
     state, report = method.run_round(state, sampled, train)
+    broken = all_finite(state)
+    if broken:
+        raise RunError(
+            f"round {number}: the server's state at {broken} is no longer finite; "
+            f"the run stopped, and round {number - 1} is kept"
+        )
     marks.append(time.perf_counter())
     spent["generate"], spent["train"], spent["update"] = _phases(marks)
     results = _evaluate(number, state, method, engine, config, clients)
