@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from torch import Tensor
 
 from graphs import Graph
 from zoo import ModelSpec
-
-if TYPE_CHECKING:
-    from ghn_fl.hypernet import GHN
 
 Weights: TypeAlias = Mapping[str, Tensor]
 State: TypeAlias = dict[str, Any]  # nested dicts and lists of tensors, numbers, texts and None
@@ -95,6 +93,12 @@ class Setting:
     seed: int
 
 
+class Saveable(Protocol):
+    """Something that can write itself into a file."""
+
+    def save(self, path: Path) -> None: ...
+
+
 Report: TypeAlias = dict[str, float]  # what a method wants to show of a round
 
 
@@ -113,7 +117,7 @@ class Method:
     init: Callable[[], State]
     run_round: Callable[[State, Sequence[Client], Train], tuple[State, Report]]
     personalize: Callable[[State, Sequence[Client]], list[Weights]]
-    hypernetwork: Callable[[State], GHN] | None = None
+    hypernetwork: Callable[[State], Saveable] | None = None
 
 
 C = TypeVar("C")

@@ -316,6 +316,12 @@ def _evaluate(
     if not last_fifth and number % config.eval_every:
         return []
     served = method.personalize(state, clients)
+    for client, weights in zip(clients, served, strict=True):
+        if broken := all_finite(weights):
+            raise RunError(
+                f"round {number}: the weights for client {client.id} are not finite at {broken}; "
+                f"the run stopped, and round {number - 1} is kept"
+            )
     tasks = [
         {
             "kind": "evaluate",
