@@ -19,7 +19,7 @@ help:
 	@echo "make clean   remove $(VENV) and what tools left behind"
 
 demo: $(VENV)/.installed
-	$(BIN)/ghnfl models
+	$(BIN)/ghnfl train --skew 2:100 --out runs/demo --resume
 
 test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal
