@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ghn_fl.errors import ConfigError
 from ghn_fl.hypernet import GHN, Change, GHNConfig, Request, UpdateConfig, update
 from ghn_fl.methods.registry import METHODS
 from ghn_fl.optim import AdamState
@@ -34,11 +35,18 @@ class Config:
         ghn: the hypernetwork's design; its number of classes is the task's.
         update: how the server learns.
         transfer: knowledge transfer on devices that train more than one model (Eq. 9).
+        final_lr: the server's step size falls linearly to this part of it (paper and authors'
+            code: 1, it stays).
     """
 
     ghn: GHNConfig = field(default_factory=GHNConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     transfer: bool = True
+    final_lr: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.final_lr <= 1:
+            raise ConfigError(f"final_lr must be above 0 and at most 1, got {self.final_lr}")
 
 
 def build(config: Config, setting: Setting) -> Method:
@@ -48,7 +56,8 @@ def build(config: Config, setting: Setting) -> Method:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(setting.seed)
             ghn = GHN(design)
-        return {"ghn": dict(ghn.state_dict()), "adam": _adam_out(AdamState()), "current": {}}
+        adam = _adam_out(AdamState())
+        return {"round": 0, "ghn": dict(ghn.state_dict()), "adam": adam, "current": {}}
 
     def run_round(state: State, sampled: Sequence[Client], train: Train) -> tuple[State, Report]:
         ghn = _ghn(design, state)
@@ -78,9 +87,22 @@ def build(config: Config, setting: Setting) -> Method:
                     )
                 )
                 current[_key(job.client, spec)] = dict(trained)
-        ghn, adam, norm = update(ghn, changes, _adam_in(state["adam"]), config.update)  # Eq. (4)
-        new = {"ghn": dict(ghn.state_dict()), "adam": _adam_out(adam), "current": current}
-        return new, {"gradient_norm": norm}
+        if not changes:
+            return state, {"gradient_norm": 0.0}
+        step = replace(config.update, lr=config.update.lr * _decay(state["round"]))
+        ghn, adam, norm = update(ghn, changes, _adam_in(state["adam"]), step)  # Eq. (4)
+        new = {
+            "round": state["round"] + 1,
+            "ghn": dict(ghn.state_dict()),
+            "adam": _adam_out(adam),
+            "current": current,
+        }
+        return new, {"gradient_norm": norm, "server_lr": step.lr}
+
+    def _decay(done: int) -> float:
+        """From 1 in the first round to `final_lr` in the last."""
+        part = min(1.0, done / max(1, setting.rounds - 1))
+        return 1 - (1 - config.final_lr) * part
 
     def personalize(state: State, clients: Sequence[Client]) -> list[Weights]:
         ghn = hypernetwork(state)
