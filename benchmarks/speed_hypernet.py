@@ -34,6 +34,7 @@ from graphs.batch import ROLES
 
 REPEATS = 7
 LARGE = {  # name -> how to build it
+    "LeNet-5": ("lenet5", {}),
     "ResNet-18": ("timm:resnet18", {"num_classes": 1000}),
     "ResNet-50": ("timm:resnet50", {"num_classes": 1000}),
     "ViT-B/16": ("timm:vit_base_patch16_224", {"num_classes": 1000}),
@@ -219,7 +220,7 @@ def large_case(name: str, tiling: str) -> str:
 
 def large_section() -> list[str]:
     lines = [
-        "## Large networks, one thread",
+        "## Networks of any size, one thread",
         "",
         "Generation from the graph alone; memory is what the process grew by at its peak, each "
         "case in a process of its own. With positional tiles one hypernetwork serves them all.",
