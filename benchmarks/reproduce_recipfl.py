@@ -1,7 +1,7 @@
 """The experiments of the RecipFL paper on our harness, our numbers beside the paper's.
 
     python -m benchmarks.reproduce_recipfl mnist --data-dir ../shared/data
-    python -m benchmarks.reproduce_recipfl transfer shares weak strong cifar --data-dir ../shared/data
+    python -m benchmarks.reproduce_recipfl transfer shares weak strong cifar --data-dir ...
 
 Every run has a folder under --runs; finished ones are kept, interrupted ones resumed.
 """
