@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -34,6 +34,9 @@ class Config:
     Attributes:
         ghn: the hypernetwork's design; its number of classes is the task's.
         update: how the server learns.
+        q_source: the parameters q_v that a client's nodes are encoded with: `client_last`, what
+            it last sent (authors' code, default), or `generated_last`, what it was last given.
+            The paper says "the parameters at the current round".
         transfer: knowledge transfer on devices that train more than one model (Eq. 9).
         final_lr: the server's step size falls linearly to this part of it (paper and authors'
             code: 1, it stays).
@@ -41,12 +44,17 @@ class Config:
 
     ghn: GHNConfig = field(default_factory=GHNConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
+    q_source: Literal["client_last", "generated_last"] = "client_last"
     transfer: bool = True
     final_lr: float = 0.1
 
     def __post_init__(self) -> None:
         if not 0 < self.final_lr <= 1:
             raise ConfigError(f"final_lr must be above 0 and at most 1, got {self.final_lr}")
+        if self.q_source not in ("client_last", "generated_last"):
+            raise ConfigError(
+                f"q_source must be client_last or generated_last, got {self.q_source!r}"
+            )
 
 
 def build(config: Config, setting: Setting) -> Method:
@@ -86,7 +94,8 @@ def build(config: Config, setting: Setting) -> Method:
                         share=job.client.share,
                     )
                 )
-                current[_key(job.client, spec)] = dict(trained)
+                last = trained if config.q_source == "client_last" else given
+                current[_key(job.client, spec)] = dict(last)
         if not changes:
             return state, {"gradient_norm": 0.0}
         step = replace(config.update, lr=config.update.lr * _decay(state["round"]))

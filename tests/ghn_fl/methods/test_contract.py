@@ -4,62 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 import torch
 
-from ghn_fl.data import load
 from ghn_fl.engines.message import decode, encode
-from ghn_fl.engines.work import Bench, perform
 from ghn_fl.methods import METHODS
-from ghn_fl.simulation.config import RunConfig
-from ghn_fl.simulation.fleet import tiers_of
-from ghn_fl.simulation.run import build_world, setting_of
 from ghn_fl.tree import equal
-from ghn_fl.types import Answer, Client, Job, Method
-
-OPTIONS = {"recipfl": {"ghn.width": 16, "ghn.decoder_width": 16}}
-
-
-class Bed:
-    """A small fleet, its method, and a `train` that really trains."""
-
-    def __init__(self, name: str) -> None:
-        self.config = RunConfig(
-            dataset="synthetic",
-            method=name,
-            skew="1:3",
-            epochs=1,
-            lr=0.05,
-            options=OPTIONS.get(name, {}),
-        )
-        dataset = load("synthetic", None)
-        tiers = tiers_of(self.config, dataset.image_size, dataset.in_channels)
-        self.world, self.clients = build_world(self.config, dataset, tiers)
-        setting = setting_of(self.config, self.world, self.clients)
-        self.method: Method = METHODS[name].build(self.config.method_config(), setting)
-        self.bench = Bench(self.world)
-
-    def train(self, number: int):  # type: ignore[no-untyped-def]
-        def train(jobs: Sequence[Job]) -> list[Answer]:
-            return [self.answer(number, job) for job in jobs]
-
-        return train
-
-    def answer(self, number: int, job: Job) -> Answer:
-        models = [[str(spec), dict(weights)] for spec, weights in job.models]
-        task = {
-            "kind": "train",
-            "round": number,
-            "client": job.client.id,
-            "models": models,
-            "transfer": job.transfer,
-        }
-        result = perform(self.bench, decode(encode(task)))
-        return Answer(
-            client=job.client, weights=tuple(result["weights"]), samples=result["samples"]
-        )
+from ghn_fl.types import Answer, Job
+from tests.ghn_fl.methods.bed import Bed
 
 
 @pytest.fixture(params=METHODS.names())
@@ -160,42 +113,3 @@ def test_a_client_is_given_only_models_that_it_has(bed: Bed) -> None:
     bed.method.run_round(bed.method.init(), bed.clients, watch)
     for job in seen:
         assert {spec for spec, _ in job.models} <= set(job.client.models)
-
-
-def unsampled(bed: Bed) -> Client:
-    return bed.clients[-1]
-
-
-def test_recipfl_keeps_what_unsampled_clients_sent() -> None:
-    bed = Bed("recipfl")
-    first, _ = bed.method.run_round(bed.method.init(), bed.clients, bed.train(1))
-    second, _ = bed.method.run_round(first, bed.clients[:1], bed.train(2))
-    key = f"{unsampled(bed).id} {unsampled(bed).models[0]}"
-    assert equal(first["current"][key], second["current"][key])
-    own = f"0 {bed.clients[0].models[0]}"
-    assert not equal(first["current"][own], second["current"][own])
-    assert len(first["current"]) == 5  # the strong client has two models
-
-
-def test_grouped_fedavg_by_hand() -> None:
-    # two clients of 1 and 3 samples that answer 0 and 4: the mean is 3
-    bed = Bed("allsmall")
-    one, three = (replace(c, samples=n) for c, n in zip(bed.clients, (1, 3), strict=False))
-
-    def train(jobs: Sequence[Job]) -> list[Answer]:
-        return [
-            Answer(
-                client=job.client,
-                samples=job.client.samples,
-                weights=(
-                    {
-                        n: torch.full_like(w, 4.0 * (job.client.samples == 3))
-                        for n, w in job.models[0][1].items()
-                    },
-                ),
-            )
-            for job in jobs
-        ]
-
-    state, _ = bed.method.run_round(bed.method.init(), [one, three], train)
-    assert all((w == 3).all() for w in state["lenet5-d1"].values())

@@ -1,0 +1,57 @@
+"""A small fleet and a method on it, with a `train` that really trains; for the tests here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ghn_fl.data import load
+from ghn_fl.engines.message import decode, encode
+from ghn_fl.engines.work import Bench, perform
+from ghn_fl.methods import METHODS
+from ghn_fl.simulation.config import RunConfig
+from ghn_fl.simulation.fleet import tiers_of
+from ghn_fl.simulation.run import build_world, setting_of
+from ghn_fl.types import Answer, Job, Method, Train
+
+OPTIONS = {"recipfl": {"ghn.width": 16, "ghn.decoder_width": 16}}
+
+
+class Bed:
+    """A small fleet, its method, and a `train` that really trains."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        self.config = RunConfig(
+            dataset="synthetic",
+            method=name,
+            skew="1:3",
+            epochs=1,
+            lr=0.05,
+            options=OPTIONS.get(name, {}) | options,
+        )
+        dataset = load("synthetic", None)
+        tiers = tiers_of(self.config, dataset.image_size, dataset.in_channels)
+        self.world, self.clients = build_world(self.config, dataset, tiers)
+        setting = setting_of(self.config, self.world, self.clients)
+        self.method: Method = METHODS[name].build(self.config.method_config(), setting)
+        self.bench = Bench(self.world)
+
+    def train(self, number: int) -> Train:
+        def train(jobs: Sequence[Job]) -> list[Answer]:
+            return [self.answer(number, job) for job in jobs]
+
+        return train
+
+    def answer(self, number: int, job: Job) -> Answer:
+        models = [[str(spec), dict(weights)] for spec, weights in job.models]
+        task = {
+            "kind": "train",
+            "round": number,
+            "client": job.client.id,
+            "models": models,
+            "transfer": job.transfer,
+        }
+        result = perform(self.bench, decode(encode(task)))
+        return Answer(
+            client=job.client, weights=tuple(result["weights"]), samples=result["samples"]
+        )
