@@ -176,7 +176,7 @@ def assemble(tiles_NPRCYX: Tensor, lay: Layout, places: tuple[int, ...], shape: 
     return whole.reshape(num, *shape)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def place_features(places: tuple[int, ...], number: int) -> Tensor:
     """Sinusoidal features of every place, shape (P, NUM_COORDINATES * PLACE_WIDTH)."""
     axes = [torch.arange(n) for n in places]

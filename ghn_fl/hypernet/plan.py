@@ -54,7 +54,7 @@ class Plan:
     values: tuple[tuple[str, int, Role], ...]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=128)
 def plan(graph: Graph, config: GHNConfig) -> Plan:
     """The plan of a graph; equal graphs share theirs."""
     channels = channel_bins(config.num_classes)
@@ -100,7 +100,7 @@ class Joined:
     kinds: Mapping[Any, list[tuple[int, Slot]]]  # what is decoded together: (graph, slot) pairs
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def join(graphs: tuple[Graph, ...], config: GHNConfig) -> Joined:
     """The batch of some graphs; fleets ask for the same few again and again."""
     plans = [plan(graph, config) for graph in graphs]
