@@ -1,0 +1,63 @@
+"""`ghnfl train` as a person types it: what it prints, what it refuses."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ghn_fl.cli.train import _pair
+
+
+def ghnfl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from ghn_fl.cli import main; main()", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder)
+
+
+def test_a_run_prints_its_rounds_and_its_table_and_writes_a_report(tmp_path: Path) -> None:
+    words = "train --dataset synthetic --skew 1:4 --rounds 2 --epochs 1 --eval-every 1 --workers 1"
+    tiny = ("--set", "ghn.width=16", "--set", "ghn.decoder_width=16")
+    done = ghnfl(tmp_path, *words.split(), *tiny)
+    assert done.returncode == 0, done.stderr
+    assert "round 1 of 2: strong" in done.stdout and "round 2 of 2: strong" in done.stdout
+    assert "whole test set" in done.stdout
+    folder = tmp_path / "runs" / "recipfl-synthetic-0"
+    assert (folder / "report.html").exists()
+    again = ghnfl(tmp_path, *words.split(), *tiny)
+    assert again.returncode == 2 and "--resume goes on with it" in again.stderr
+    quiet = ghnfl(tmp_path, *words.split(), *tiny, "--resume", "--quiet")
+    assert quiet.returncode == 0 and quiet.stdout == ""
+    made = ghnfl(
+        tmp_path, "generate", "--ghn", str(folder), "--model", "lenet5-w0.5", "--image-size", "16",
+        "--out", "w.safetensors",
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--skew 0:0", "one device or more"),
+        ("--skew 2", "skew must be S:W"),
+        ("--dataset minst5k", "did you mean 'mnist5k'"),
+        ("--method recipf", "did you mean 'recipfl'"),
+        ("--config broken.toml", "unknown setting 'rouns'; did you mean 'rounds'"),
+        ("--preset recipfl-mnis", "did you mean 'recipfl-mnist'"),
+        ("--dataset mnist --data-dir data", "mnist.npz"),
+    ],
+)
+def test_wrong_input_is_one_line_and_nothing_is_written(
+    tmp_path: Path, words: str, says: str
+) -> None:
+    (tmp_path / "broken.toml").write_text("rouns = 3\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mnist.npz").write_bytes(b"PK cut off")
+    done = ghnfl(tmp_path, "train", *words.split())
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_settings_are_pairs() -> None:
+    assert _pair("update.lr=0.1") == ("update.lr", "0.1")
