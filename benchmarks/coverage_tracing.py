@@ -14,10 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
 import warnings
@@ -30,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 import graphs
+from benchmarks import results_file
 from benchmarks.tracing_suites import SUITES, Case
 from graphs.example import arguments, outputs, prepared
 
@@ -41,14 +39,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("suites", nargs="*", default=list(SUITES))
     parser.add_argument("--again", action="store_true", help="forget earlier results first")
+    parser.add_argument("--report", action="store_true", help="only write the report again")
     parser.add_argument("--only", default="", help="only names that contain this")
     options = parser.parse_args()
+    if options.report:
+        return write_report()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     RESULTS.mkdir(exist_ok=True)
     if options.again:
         LINES.unlink(missing_ok=True)
-    commit = _commit()
+    commit = results_file.commit()
     done = {(r["suite"], r["name"]) for r in _lines() if r["covered"]}
     for suite in options.suites:
         for case in SUITES[suite]():
@@ -151,8 +152,7 @@ def write_report() -> None:
     """Write results/coverage_tracing.md and .json from the lines."""
     latest = {(r["suite"], r["name"]): r for r in _lines()}
     commits = sorted({r["commit"] for r in latest.values()})
-    versions = {**_versions(), "commit": " ".join(commits)}
-    summary: dict[str, Any] = {"versions": versions, "suites": {}, "misses": []}
+    summary: dict[str, Any] = {"commits": commits, "suites": {}, "misses": []}
     rows = []
     for suite, cases in SUITES.items():
         wanted = {c.name for c in cases()}
@@ -188,13 +188,9 @@ def write_report() -> None:
     ]
     others = _counts(name for r in latest.values() for name in r.get("other", {}))
     text = [
-        "# Which models become a graph",
-        "",
-        "`python -m benchmarks.coverage_tracing`, one thread. Covered: the graph is valid, lists "
-        "exactly the model's parameters, and the attached trainable ones are exactly those that "
-        "autograd reaches in a plain forward pass.",
-        "",
-        "; ".join(f"{k} {v}" for k, v in summary["versions"].items()),
+        f"Measured at {', '.join(commits)}, one thread. Covered: the graph is valid, lists exactly "
+        "the model's parameters, and the attached trainable ones are exactly those that autograd "
+        "reaches in a plain forward pass.",
         "",
         "| suite | covered | share | median s | p95 s | max s | median nodes "
         "| checked by a plain pass | with orphans | with `other` |",
@@ -218,7 +214,7 @@ def write_report() -> None:
         "",
         ", ".join(f"`{n}` {k}" for n, k in others.items()) or "None.",
     ]
-    (RESULTS / "coverage_tracing.md").write_text("\n".join(text) + "\n")
+    results_file.write("coverage_tracing", "Which models become a graph", "\n".join(text))
 
 
 def _counts(names: Any) -> dict[str, int]:
@@ -230,23 +226,6 @@ def _counts(names: Any) -> dict[str, int]:
 
 def _lines() -> list[dict[str, Any]]:
     return [json.loads(line) for line in LINES.read_text().splitlines()] if LINES.exists() else []
-
-
-def _versions() -> dict[str, str]:
-    from importlib.metadata import version
-
-    packages = ("torch", "torchvision", "timm", "transformers", "torch-geometric")
-    return {
-        "commit": _commit(),
-        "Python": platform.python_version(),
-        **{name: version(name) for name in packages},
-        "processor": f"{os.cpu_count()} cores, {platform.machine()}",
-    }
-
-
-def _commit() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _short(err: Exception) -> str:

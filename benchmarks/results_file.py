@@ -27,7 +27,7 @@ def header() -> str:
     versions = ", ".join(f"{package} {version(package)}" for package in _VERSIONS)
     lines = (
         f"- command: `python -m {' '.join([_script(), *sys.argv[1:]])}`",
-        f"- commit: {_commit()}, {date.today().isoformat()}",
+        f"- commit: {commit()}, {date.today().isoformat()}",
         f"- machine: {os.cpu_count()} cores, {_cpu()}, no GPU",
         f"- versions: Python {platform.python_version()}, {versions}",
     )
@@ -38,7 +38,9 @@ def _script() -> str:
     return f"benchmarks.{Path(sys.argv[0]).stem}"
 
 
-def _commit() -> str:
+def commit() -> str:
+    """The commit that is checked out, and whether something differs from it."""
+
     def git(*words: str) -> str:
         done = subprocess.run(["git", *words], cwd=FOLDER, capture_output=True, text=True)
         return done.stdout.strip()
