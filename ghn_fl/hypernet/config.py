@@ -39,7 +39,8 @@ class GHNConfig:
             value counts (default); `chunk`: chunk means without the tail (authors' code). The
             paper says nothing.
         dropout: in the encoding of the values (authors: 0.5; default 0, so that generation is
-            the same function in training and afterwards).
+            the same function in training and afterwards; with dropout, the server's step
+            differentiates another draw than the one that was sent).
         tiling: how weights of any shape are made. `positional`: distinct tiles, a decoder is told
             the place (ours, default); `repeat`: one tile, repeated (GHN-2, GHN-3); `full`: one
             tile as large as `full_shapes` say, cut down (authors' code).

@@ -167,8 +167,9 @@ class GHN(nn.Module):
                 raw, op=op, role=slots[0].role, transposed=transposed, shape=slots[0].shape
             )
             for (b, slot), weight in zip(members, made.unbind(0), strict=True):
-                cut = weight[: slot.shape[0]] if family in VECTORS else weight
-                weights[b][slot.name] = cut
+                if family in VECTORS:  # as many tiles as the longest of them takes
+                    weight = weight[: math.prod(slot.shape)].reshape(slot.shape)
+                weights[b][slot.name] = weight
         return weights
 
     def with_parameters(self, parameters: Mapping[str, Tensor]) -> GHN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,9 +40,9 @@ class Slot:
         """Slots of one kind are decoded together; vectors are, up to the tiles that they take."""
         family = family_of(self.op, self.role)
         shape, op = self.shape, self.op
-        if family in VECTORS:
+        if family in VECTORS:  # of any rank: a norm over several dimensions has one number each
             tile = FAMILIES[family].rows
-            shape, op = (-(-shape[0] // tile) * tile,), ""
+            shape, op = (math.ceil(math.prod(shape) / tile) * tile,), ""
         return op, family, self.number, shape, self.transposed
 
 

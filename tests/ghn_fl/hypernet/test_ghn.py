@@ -135,6 +135,32 @@ def test_shared_parameters_are_generated_once() -> None:
     assert list(weights) == ["words.weight"]
 
 
+class Unusual(nn.Module):
+    """Biases and norm scales that are not vectors, and a number of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm([3, 5, 5])
+        self.conv = nn.Conv2d(3, 70, 5)
+        self.weight = nn.Parameter(torch.randn(70, 4))
+        self.bias = nn.Parameter(torch.zeros(1, 4))
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.conv(self.norm(x)).flatten(1)
+        return torch.addmm(self.bias, h, self.weight) * self.scale
+
+
+def test_parameters_of_unusual_rank() -> None:
+    model = Unusual()
+    weights = make().generate(model, torch.zeros(2, 3, 5, 5))
+    assert {n: w.shape for n, w in weights.items()} == {
+        n: p.shape for n, p in model.named_parameters()
+    }
+    different = weights["norm.weight"].flatten()
+    assert len(different.unique()) > 60  # 75 numbers over two tiles, not one tile repeated
+
+
 @pytest.mark.parametrize("option", [{"features": "concat"}, {"pooling": "chunk"}, {"sweeps": 2}])
 def test_options_change_the_result(option: dict[str, object]) -> None:
     r = request()
