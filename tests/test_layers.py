@@ -95,3 +95,10 @@ def test_every_family_file_registers() -> None:
     source = [f.stem for f in (ROOT / "zoo").glob("*.py") if "ister(" in f.read_text()]
     registering = set(source) - {"registry"}
     assert registering <= set(families.__all__), "name the file in zoo/families.py"
+
+
+def test_every_method_file_registers_a_method_of_its_name() -> None:
+    from ghn_fl.methods import METHODS
+
+    files = {f.stem for f in (ROOT / "ghn_fl" / "methods").glob("*.py")}
+    assert files - {"__init__", "registry"} == set(METHODS.names())
