@@ -31,7 +31,7 @@ for command, example in (
     (models, "ghnfl models resnet18-w0.2 timm:vit_tiny_patch16_224"),
     (methods, "ghnfl methods"),
     (datasets, "ghnfl datasets"),
-    (bound, "ghnfl bound --parameters 1000 --clients 100 --epsilon 0.1 --delta 0.05"),
+    (bound, "ghnfl bound --parameters 1000 --epsilon 0.1 --weak 100 --strong 2 --ratio 50"),
 ):
     app.command(epilog=f"Example: {example}")(command)
 

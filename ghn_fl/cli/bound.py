@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-EPILOG = "Example: ghnfl bound --parameters 1000 --epsilon 0.1 --weak 100 --strong 2 --ratio 50"
-
 
 class Round(StrEnum):
     none = "none"

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-EPILOG = "Example: ghnfl datasets --data-dir ~/data"
-
 
 def datasets(
     data_dir: Annotated[

@@ -6,15 +6,26 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 from safetensors.torch import load_file
 
 import zoo
 from ghn_fl import GHN, GHNConfig
+from ghn_fl.cli.app import app
 
 
 def ghnfl(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from ghn_fl.cli import main; main()", *words]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+
+
+def test_every_command_shows_an_example_that_its_flags_fit() -> None:
+    group = typer.main.get_command(app)
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        words = command.epilog.removeprefix("Example: ").split()
+        assert words[:2] == ["ghnfl", name]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, name
 
 
 def test_models_prints_the_table() -> None:
