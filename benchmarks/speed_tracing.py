@@ -22,7 +22,7 @@ import graphs
 import zoo
 from benchmarks.results_file import write
 
-ROUNDS = 25
+ROUNDS = 15
 
 
 def cases() -> dict[str, Callable[[], tuple[nn.Module, Any]]]:
