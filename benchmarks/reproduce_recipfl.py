@@ -40,6 +40,11 @@ class Case:
     paper: tuple[float, float] | None = None
 
 
+def digits() -> list[Case]:
+    """The demo: the bundled digits (4000 for training), 2:100, 30 rounds."""
+    return [Case(m, m, {"skew": "2:100", "eval_every": 30}) for m in PAPER]
+
+
 def mnist() -> list[Case]:
     """Table 3: MNIST, 2:100, 100 rounds."""
     base = PRESETS["recipfl-mnist"]() | {"eval_every": 20}
@@ -103,7 +108,7 @@ def _short() -> dict[str, Any]:
 
 
 SECTIONS: dict[str, Callable[[], list[Case]]] = {
-    f.__name__: f for f in (mnist, transfer, shares, weak, strong, cifar)
+    f.__name__: f for f in (digits, mnist, transfer, shares, weak, strong, cifar)
 }
 
 
