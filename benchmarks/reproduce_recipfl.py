@@ -47,13 +47,13 @@ def digits() -> list[Case]:
 
 def mnist() -> list[Case]:
     """Table 3: MNIST, 2:100, 100 rounds."""
-    base = PRESETS["recipfl-mnist"]() | {"eval_every": 20}
+    base = PRESETS["recipfl-mnist"]() | {"eval_every": 10}
     return [Case(m, m, base, PAPER[m]) for m in ("recipfl", "exclusivefl", "allsmall")]
 
 
 def transfer() -> list[Case]:
     """Fig. 6: without knowledge transfer."""
-    base = PRESETS["recipfl-mnist"]() | {"eval_every": 20}
+    base = PRESETS["recipfl-mnist"]() | {"eval_every": 10}
     return [
         Case("with transfer", "recipfl", base),
         Case("without", "recipfl", base | {"transfer": False}),

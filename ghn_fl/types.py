@@ -83,13 +83,11 @@ class Setting:
         num_classes: of the task.
         initial: the initial weights of every distinct model, drawn from the run's seed.
         graphs: the traced graph of every distinct model.
-        rounds: how many there will be, for schedules.
         seed: for a method's own randomness.
     """
 
     clients: tuple[Client, ...]
     num_classes: int
-    rounds: int
     initial: Mapping[ModelSpec, Weights]
     graphs: Mapping[ModelSpec, Graph]
     seed: int

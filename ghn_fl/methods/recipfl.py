@@ -38,19 +38,14 @@ class Config:
             it last sent (authors' code, default), or `generated_last`, what it was last given.
             The paper says "the parameters at the current round".
         transfer: knowledge transfer on devices that train more than one model (Eq. 9).
-        final_lr: the server's step size falls linearly to this part of it (paper and authors'
-            code: 1, it stays).
     """
 
     ghn: GHNConfig = field(default_factory=GHNConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     q_source: Literal["client_last", "generated_last"] = "client_last"
     transfer: bool = True
-    final_lr: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 < self.final_lr <= 1:
-            raise ConfigError(f"final_lr must be above 0 and at most 1, got {self.final_lr}")
         if self.q_source not in ("client_last", "generated_last"):
             raise ConfigError(
                 f"q_source must be client_last or generated_last, got {self.q_source!r}"
@@ -64,8 +59,7 @@ def build(config: Config, setting: Setting) -> Method:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(setting.seed)
             ghn = GHN(design)
-        adam = _adam_out(AdamState())
-        return {"round": 0, "ghn": dict(ghn.state_dict()), "adam": adam, "current": {}}
+        return {"ghn": dict(ghn.state_dict()), "adam": _adam_out(AdamState()), "current": {}}
 
     def run_round(state: State, sampled: Sequence[Client], train: Train) -> tuple[State, Report]:
         ghn = _ghn(design, state)
@@ -96,22 +90,9 @@ def build(config: Config, setting: Setting) -> Method:
                 )
                 last = trained if config.q_source == "client_last" else given
                 current[_key(job.client, spec)] = dict(last)
-        if not changes:
-            return state, {"gradient_norm": 0.0}
-        step = replace(config.update, lr=config.update.lr * _decay(state["round"]))
-        ghn, adam, norm = update(ghn, changes, _adam_in(state["adam"]), step)  # Eq. (4)
-        new = {
-            "round": state["round"] + 1,
-            "ghn": dict(ghn.state_dict()),
-            "adam": _adam_out(adam),
-            "current": current,
-        }
-        return new, {"gradient_norm": norm, "server_lr": step.lr}
-
-    def _decay(done: int) -> float:
-        """From 1 in the first round to `final_lr` in the last."""
-        part = min(1.0, done / max(1, setting.rounds - 1))
-        return 1 - (1 - config.final_lr) * part
+        ghn, adam, norm = update(ghn, changes, _adam_in(state["adam"]), config.update)  # Eq. (4)
+        new = {"ghn": dict(ghn.state_dict()), "adam": _adam_out(adam), "current": current}
+        return new, {"gradient_norm": norm}
 
     def personalize(state: State, clients: Sequence[Client]) -> list[Weights]:
         ghn = hypernetwork(state)

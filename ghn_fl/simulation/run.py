@@ -145,7 +145,6 @@ def setting_of(config: RunConfig, world: World, clients: Sequence[Client]) -> Se
     return Setting(
         clients=tuple(clients),
         num_classes=world.dataset.num_classes,
-        rounds=config.rounds,
         initial=initial,
         graphs=traced,
         seed=int(numpy_stream(config.seed, "method").integers(2**31)),

@@ -89,35 +89,9 @@ def test_messages_hold_parameters_only() -> None:
             assert [str(spec) for spec, _ in job.models] == ["lenet5-d1"]
 
 
-def test_the_step_size_falls_to_its_last_part() -> None:
-    bed = Bed("recipfl", **{"final_lr": 0.1, "update.lr": 0.01})
-    state, seen = bed.method.init(), []
-    for number in range(1, bed.config.rounds + 1):
-        # nothing to train: clients that answer what they were given
-        state, report = bed.method.run_round(
-            state, bed.clients[1:2], lambda jobs: [_unmoved(job) for job in jobs]
-        )
-        seen.append(report["server_lr"])
-        if number == 3:
-            break
-    rounds = bed.config.rounds
-    expected = [0.01 * (1 - 0.9 * done / (rounds - 1)) for done in range(3)]
-    assert seen == pytest.approx(expected)
-
-
-def _unmoved(job: Job) -> Answer:
-    weights = tuple({n: w.clone() for n, w in given.items()} for _, given in job.models)
-    return Answer(client=job.client, weights=weights, samples=1)
-
-
 def test_bad_settings() -> None:
-    for option, says in (
-        ("final_lr", "final_lr must be above 0"),
-        ("q_source", "q_source must be"),
-    ):
-        value = 0.0 if option == "final_lr" else "nowhere"
-        with pytest.raises(ConfigError, match=says):
-            RunConfig(options={option: value})
+    with pytest.raises(ConfigError, match="q_source must be client_last or generated_last"):
+        RunConfig(options={"q_source": "nowhere"})
 
 
 def test_a_hypernetwork_can_be_taken_out_of_the_state() -> None:
