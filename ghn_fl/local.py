@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +14,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 import zoo
+from ghn_fl import losses
 from ghn_fl.errors import ConfigError
+from ghn_fl.types import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +56,27 @@ class LocalConfig:
 
 @dataclass(frozen=True)
 class Samples:
-    """A client's images as the model reads them, and its labels."""
+    """A client's images and labels.
+
+    Attributes:
+        x: as the model reads them, unless the next two say otherwise.
+        y: the labels.
+        augment: from a batch of `x` to what the model trains on, at random.
+        prepare: from a batch of `x` to what the model reads, where they are augmented.
+    """
 
     x: Tensor
     y: Tensor
     augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+    prepare: Callable[[Tensor], Tensor] | None = None
+
+
+@dataclass
+class Progress:
+    """What came of a training: the mean loss of its last epoch, and what was asked for besides."""
+
+    loss: float = 0.0
+    extras: dict[str, Tensor] = field(default_factory=dict)
 
 
 def train(
@@ -63,67 +84,161 @@ def train(
     data: Samples,
     config: LocalConfig,
     generator: torch.Generator,
+    recipe: Recipe | None = None,
     *,
-    epochs: int | None = None,
     teacher: nn.Module | None = None,
-) -> float:
-    """Train `model` in place by SGD; returns the mean loss of the last epoch.
+) -> Progress:
+    """Train `model` in place by SGD.
 
     Args:
         model: in the state from which it starts.
         data: the client's training samples.
         config: step size, batch size and so on.
         generator: for the order of the samples and their augmentation.
-        epochs: instead of the config's.
-        teacher: a trained model to learn from as well (Eq. 9).
+        recipe: what a method wants done otherwise.
+        teacher: the model that the recipe's `teacher` names.
     """
+    recipe = recipe or Recipe()
     model.train()
+    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    loss_of = _objective(model, data, config, recipe, teacher, trained)
     optimizer = torch.optim.SGD(
-        model.parameters(),
+        trained.values(),
         lr=config.lr,
         momentum=config.momentum,
         weight_decay=config.weight_decay,
     )
-    mean = 0.0
-    for _ in range(epochs if epochs is not None else config.epochs):
-        losses = []
-        for batch in torch.randperm(len(data.y), generator=generator).split(config.batch_size):
-            if len(batch) < 2 and len(data.y) > 1:
-                continue  # a last batch of one: BatchNorm has nothing to average over
-            x, y = data.x[batch], data.y[batch]
-            if data.augment is not None:
-                x = data.augment(x, generator)
-            optimizer.zero_grad()
-            loss = loss_of(model, x, y, teacher, config)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.detach() * len(batch))
-        mean = float(torch.stack(losses).sum()) / len(data.y)
-    return mean
+    done, progress = 0, Progress()
+    with scaled_outputs(model, recipe.rate), watched(model, recipe.activations) as activations:
+        for _ in range(config.epochs if recipe.epochs is None else recipe.epochs):
+            summed, seen = [], 0
+            for batch in torch.randperm(len(data.y), generator=generator).split(config.batch_size):
+                if len(batch) < 2 and len(data.y) > 1:
+                    continue  # a last batch of one: BatchNorm has nothing to average over
+                if recipe.steps is not None and done >= recipe.steps:
+                    break
+                x, y = data.x[batch], data.y[batch]
+                if data.augment is not None:
+                    x = data.augment(x, generator)
+                optimizer.zero_grad()
+                loss = loss_of(x, y)
+                loss.backward()
+                if recipe.clip:
+                    nn.utils.clip_grad_norm_(trained.values(), recipe.clip)
+                optimizer.step()
+                summed.append(loss.detach() * len(batch))
+                seen, done = seen + len(batch), done + 1
+            if summed:
+                progress.loss = float(torch.stack(summed).sum()) / seen
+    progress.extras = {f"activation/{group}": mean() for group, mean in activations.items()}
+    return progress
 
 
-def loss_of(
-    model: nn.Module, x: Tensor, y: Tensor, teacher: nn.Module | None, config: LocalConfig
-) -> Tensor:
-    if teacher is None:
-        logits = model(x)
-        return F.cross_entropy(logits if isinstance(logits, Tensor) else logits.logits, y)
-    small = zoo.run(model, x)
+def _objective(
+    model: nn.Module,
+    data: Samples,
+    config: LocalConfig,
+    recipe: Recipe,
+    teacher: nn.Module | None,
+    trained: Mapping[str, Tensor],
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss of a batch under a recipe."""
+    anchor = {n: p.detach().clone() for n, p in trained.items()} if recipe.prox else {}
+    present = torch.bincount(data.y) > 0
+
+    def fit(x: Tensor, y: Tensor) -> Tensor:
+        if recipe.exits is not None:
+            return losses.exits_loss(zoo.run(model, x).exits, y, recipe.exits)
+        if teacher is not None:
+            with torch.no_grad():
+                taught = zoo.run(teacher, x)
+            return losses.transfer_loss(zoo.run(model, x), taught, y, config.kl)
+        logits = logits_of(model(x))
+        if recipe.own_classes:
+            absent = logits.shape[1] - len(present)
+            logits = losses.masked(logits, F.pad(present, (0, absent)))
+        return F.cross_entropy(logits, y)
+
+    def whole(x: Tensor, y: Tensor) -> Tensor:
+        if recipe.prox or recipe.linear is not None:
+            return fit(x, y) + losses.proximal(trained, anchor, recipe.prox, recipe.linear)
+        return fit(x, y)
+
+    return whole
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits, whether a model gives them as they are or in an object of transformers."""
+    return output if isinstance(output, Tensor) else output.logits
+
+
+@contextlib.contextmanager
+def scaled_outputs(model: nn.Module, rate: float) -> Iterator[None]:
+    """HeteroFL's scaler: hidden layers' outputs divided by `rate`, in training mode only."""
+
+    def scale(module: nn.Module, _: Any, out: Tensor) -> Tensor:
+        return out / rate if module.training else out
+
+    hooks = [
+        module.register_forward_hook(scale)
+        for path, module in model.named_modules()
+        if rate != 1
+        and isinstance(module, nn.Conv2d | nn.Linear)
+        and not path.endswith("classifier")
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextlib.contextmanager
+def watched(model: nn.Module, wanted: bool) -> Iterator[dict[str, Callable[[], Tensor]]]:
+    """For every hidden dense group a function that gives each unit's mean activation so far."""
+    sums: dict[str, tuple[Tensor, int]] = {}
+    means: dict[str, Callable[[], Tensor]] = {}
+    hooks = []
+
+    def add(group: str, out: Tensor) -> None:
+        total, count = sums.get(group, (torch.zeros(out.shape[1]), 0))
+        sums[group] = total + out.detach().relu().sum(0), count + len(out)
+
+    for path, group in dense_groups(model).items() if wanted else ():
+        hook = partial(lambda group, _, __, out: add(group, out), group)
+        hooks.append(model.get_submodule(path).register_forward_hook(hook))
+        means[group] = partial(lambda group: sums[group][0] / sums[group][1], group)
+    try:
+        yield means
+    finally:
+        for handle in hooks:
+            handle.remove()
+
+
+def dense_groups(model: nn.Module) -> dict[str, str]:
+    """The hidden dense layers whose units can be masked: path of the layer -> group of units."""
+    return {
+        path: wire.out[0].group
+        for path, wire in getattr(model, "wiring", {}).items()
+        if isinstance(model.get_submodule(path), nn.Linear)
+        and len(wire.out) == 1
+        and wire.out[0].group is not None
+    }
+
+
+def static_norm(model: nn.Module, data: Samples) -> None:
+    """Collect the BatchNorm statistics anew: one pass over the data with the present weights."""
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
+    if not norms:
+        return
+    _forget_statistics(model)
+    model.eval()
+    for module in norms:
+        module.train()
     with torch.no_grad():
-        large = zoo.run(teacher, x)
-    return transfer_loss(small, large, y, config.kl)
-
-
-def transfer_loss(small: zoo.Output, large: zoo.Output, y: Tensor, kl: str) -> Tensor:
-    """Eq. (9): labels, the large model's answers, and its features where both have as many."""
-    loss = F.cross_entropy(small.logits, y)
-    loss = loss + F.cross_entropy(small.logits, large.logits.softmax(1))
-    if small.features.shape == large.features.shape:
-        log_small, log_large = small.features.log_softmax(1), large.features.log_softmax(1)
-        first, second = (log_small, log_large) if kl == "small_large" else (log_large, log_small)
-        # kl_div(input, target) is D(target || input)
-        loss = loss + F.kl_div(second, first, reduction="batchmean", log_target=True)
-    return loss
+        for x in data.x.split(500):
+            if len(x) > 1:
+                model(x if data.prepare is None else data.prepare(x))
 
 
 def load(model: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
@@ -135,11 +250,15 @@ def load(model: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 parameter.copy_(weights[name])
+    _forget_statistics(model)
+    return model
+
+
+def _forget_statistics(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, _BatchNorm):
             module.reset_running_stats()
             module.momentum = None  # cumulative average
-    return model
 
 
 def unload(model: nn.Module) -> dict[str, Tensor]:
@@ -162,8 +281,7 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, num_classes: int) -> Score:
     hits, loss = [], 0.0
     with torch.no_grad():
         for part_x, part_y in zip(x.split(1000), y.split(1000), strict=True):
-            logits = model(part_x)
-            logits = logits if isinstance(logits, Tensor) else logits.logits
+            logits = logits_of(model(part_x))
             loss += float(F.cross_entropy(logits, part_y, reduction="sum"))
             hits.append(logits.argmax(1) == part_y)
     hit = torch.cat(hits).double()

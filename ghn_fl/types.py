@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from torch import Tensor
 
@@ -14,6 +14,7 @@ from zoo import ModelSpec
 
 Weights: TypeAlias = Mapping[str, Tensor]
 State: TypeAlias = dict[str, Any]  # nested dicts and lists of tensors, numbers, texts and None
+STRONG, WEAK = "strong", "weak"  # the tiers of a skew; a weak client is also called slow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,18 +39,53 @@ class Client:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a client trains one model, where that is more than SGD on cross entropy.
+
+    Attributes:
+        epochs: passes over its data instead of the run's; a slow client may do fewer, even none.
+        steps: stop after so many mini-batches, where that is earlier; None: no limit.
+        clip: largest norm of a step's gradient; 0: no limit.
+        prox: mu of a term mu/2 |w - w_t|^2, w_t the weights that it was given.
+        linear: h of a term -<h, w> (FedDyn).
+        teacher: place in the job of another of its models to learn from as well (Eq. 9 of
+            RecipFL): as that stands by then, trained if it came before, else as given.
+        own_classes: logits of classes that the client doesn't have are taken as 0 (HeteroFL).
+        rate: in training, outputs of hidden convolutions and dense layers are divided by this
+            (HeteroFL's scaler).
+        exits: trains every exit, with this weight omega on what they learn from each other
+            (DepthFL); None: the model's own logits only.
+        activations: also report the mean activation of every hidden dense unit (Hasaas).
+    """
+
+    epochs: int | None = None
+    steps: int | None = None
+    clip: float = 0.0
+    prox: float = 0.0
+    linear: Weights | None = None
+    teacher: int | None = None
+    own_classes: bool = False
+    rate: float = 1.0
+    exits: float | None = None
+    activations: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """What a client is asked to train: some of its models, one after the other.
 
     Attributes:
         client: whose data.
         models: pairs of spec and initial weights.
-        transfer: the second and later models also learn from the first one's answers (Eq. 9).
+        recipes: how each model is trained, in their order; left out: all of them plainly.
     """
 
     client: Client
     models: tuple[tuple[ModelSpec, Weights], ...]
-    transfer: bool = False
+    recipes: tuple[Recipe, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert len(self.recipes) in (0, len(self.models)), "one recipe a model, or none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +96,9 @@ class Answer:
         client: whose.
         weights: trained weights of each model of the job, in its order.
         samples: how many samples they were trained on.
-        metrics: what else was measured, such as the training loss.
+        metrics: what else was measured: `loss` of the first model in its last epoch, `loss_2` of
+            the second, and so on.
+        extras: tensors that a recipe asks for beside weights, such as `activation/GROUP`.
         failure: why the answer was rejected; empty if it was not.
     """
 
@@ -68,6 +106,7 @@ class Answer:
     weights: tuple[Weights, ...] = ()
     samples: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
     failure: str = ""
 
 
@@ -83,6 +122,7 @@ class Setting:
         num_classes: of the task.
         initial: the initial weights of every distinct model, drawn from the run's seed.
         graphs: the traced graph of every distinct model.
+        task: what models are built for: num_classes, in_channels, image_size.
         seed: for a method's own randomness.
     """
 
@@ -90,6 +130,7 @@ class Setting:
     num_classes: int
     initial: Mapping[ModelSpec, Weights]
     graphs: Mapping[ModelSpec, Graph]
+    task: Mapping[str, int]
     seed: int
 
 
@@ -112,15 +153,19 @@ class Method:
             goes in is left as it is; everything needed to go on is in the one that comes out.
         personalize: the weights with which each client would be served now, for its first model.
         hypernetwork: the hypernetwork in a state, where the method has one worth keeping.
+        static_norm: before a client is evaluated, its BatchNorm statistics are collected anew
+            with its final weights (HeteroFL); else they are those of its fine-tune epoch.
     """
 
     init: Callable[[], State]
     run_round: Callable[[State, Sequence[Client], Train], tuple[State, Report]]
     personalize: Callable[[State, Sequence[Client]], list[Weights]]
     hypernetwork: Callable[[State], Saveable] | None = None
+    static_norm: bool = False
 
 
 C = TypeVar("C")
+ModelPolicy: TypeAlias = Callable[[Any, ModelSpec, Sequence[ModelSpec]], tuple[ModelSpec, ...]]
 
 
 @dataclass(frozen=True)
@@ -130,12 +175,16 @@ class MethodEntry(Generic[C]):
     Attributes:
         summary: one line for people.
         config: the class of its settings.
-        build: makes the method from its settings and the run's setting.
-        models: which models each tier is given: `own` (each its own), `own_and_small` (devices
-            larger than the smallest also train the smallest), `small` (everybody the smallest).
+        build: makes the method from its settings and the run's setting; raises ConfigError, and
+            says why, if it cannot serve that fleet.
+        models: (settings, a device's own model, all tiers' models) -> the models that the device
+            trains; the first is the one that it uses. See `which_models`.
+        scaling: how a fleet's small model is made from its large one if nobody says: `depth`,
+            `width`, or `one` where all devices must have one model.
     """
 
     summary: str
     config: type[C]
     build: Callable[[C, Setting], Method]
-    models: str = "own"
+    models: ModelPolicy
+    scaling: Literal["depth", "width", "one"] = "depth"

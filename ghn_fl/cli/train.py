@@ -39,6 +39,17 @@ def train(
     alpha: Annotated[
         float | None, typer.Option(help="Dirichlet concentration of a weak device's class mix.")
     ] = None,
+    classes_per_client: Annotated[
+        int | None, typer.Option(help="Classes of every device, instead of --alpha.")
+    ] = None,
+    validation: Annotated[
+        float | None,
+        typer.Option(help="Evaluate on this part of each device's training data, held out."),
+    ] = None,
+    stratified: Annotated[
+        bool | None,
+        typer.Option("--stratified", help="Sample every tier in proportion to its size."),
+    ] = None,
     sample: Annotated[int | None, typer.Option(help="Clients sampled in a round.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Local epochs.")] = None,
     lr: Annotated[float | None, typer.Option(help="Local step size of SGD.")] = None,

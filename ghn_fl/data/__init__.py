@@ -2,7 +2,7 @@
 
 from ghn_fl.data import catalogue
 from ghn_fl.data.datasets import DATASETS, Dataset, Entry, augment, available, load, normalise
-from ghn_fl.data.partition import ClientShare, PartitionTier, partition
+from ghn_fl.data.partition import ClientShare, PartitionTier, hold_out, partition
 
 __all__ = [
     "DATASETS",
@@ -13,6 +13,7 @@ __all__ = [
     "augment",
     "available",
     "catalogue",
+    "hold_out",
     "load",
     "normalise",
     "partition",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -124,6 +124,20 @@ def partition(
         )
         for own_train, own_test, counts_C, q_C in zip(trains, tests, train_MC, q_MC, strict=True)
     )
+
+
+def hold_out(share: ClientShare, part: float, seed: int, client: int) -> ClientShare:
+    """The share with `part` of its training samples, at random, in place of its test samples.
+
+    At least one sample stays on either side where there are two.
+    """
+    count = len(share.train)
+    held = min(max(1, round(part * count)), count - 1)
+    if held < 1:
+        raise DataError(f"client {client} has {count} training sample; none can be held out")
+    root = np.random.SeedSequence(seed, spawn_key=(STREAM, 1, client))
+    order = torch.from_numpy(np.random.Generator(np.random.PCG64(root)).permutation(count))
+    return replace(share, train=share.train[order[held:]], test=share.train[order[:held]])
 
 
 def _check(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from ghn_fl.data import augment, normalise
 from ghn_fl.local import Samples
 from ghn_fl.random import numpy_stream, torch_stream
 from ghn_fl.simulation.world import World
+from ghn_fl.types import Recipe
 from zoo import ModelSpec
 
 
@@ -43,25 +45,47 @@ def perform(bench: Bench, task: dict[str, Any]) -> dict[str, Any]:
 
 def _train(bench: Bench, task: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
     data = _samples(bench.world, task["client"])
-    trained, metrics, teacher = [], {}, None
-    for i, (spec, weights) in enumerate(task["models"]):
+    trained: list[dict[str, Tensor]] = []
+    metrics, extras = dict[str, float](), dict[str, Tensor]()
+    for i, ((spec, weights), recipe) in enumerate(
+        zip(task["models"], (Recipe(**r) for r in task["recipes"]), strict=True)
+    ):
+        teacher = None
+        if recipe.teacher is not None:
+            teacher = _teacher(bench, task["models"], recipe.teacher, trained, data)
         model = bench.model(spec, weights)
-        loss = local.train(model, data, bench.world.config, generator, teacher=teacher)
-        metrics["loss" if i == 0 else f"loss_{i + 1}"] = loss
+        progress = local.train(model, data, bench.world.config, generator, recipe, teacher=teacher)
+        metrics["loss" if i == 0 else f"loss_{i + 1}"] = progress.loss
+        extras |= progress.extras
         trained.append(local.unload(model))
-        if task["transfer"] and i == 0:
-            teacher = model.eval()
-    return {"weights": trained, "samples": len(data.y), "metrics": metrics}
+    return {"weights": trained, "samples": len(data.y), "metrics": metrics, "extras": extras}
+
+
+def _teacher(
+    bench: Bench, models: Any, place: int, trained: list[dict[str, Tensor]], data: Samples
+) -> nn.Module:
+    """Another of the client's models, ready to be asked: as trained, or else as given."""
+    spec, given = models[place]
+    # a copy: the bench has one model of a spec, and the client may train that one next
+    model = copy.deepcopy(bench.model(spec, trained[place] if place < len(trained) else given))
+    local.static_norm(model, data)
+    return model.eval()
 
 
 def _evaluate(bench: Bench, task: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
     """One fine-tune epoch on a copy that is thrown away, then the client's own test samples."""
     world, dataset = bench.world, bench.world.dataset
-    share = world.shares[task["client"]]
+    share, data = world.shares[task["client"]], _samples(world, task["client"])
     model = bench.model(task["spec"], task["weights"])
-    local.train(model, _samples(world, task["client"]), world.config, generator, epochs=1)
-    own_x, own_y = dataset.x_test[share.test], dataset.y_test[share.test]
-    score = local.evaluate(model, normalise(own_x, dataset), own_y, dataset.num_classes)
+    local.train(model, data, world.config, generator, Recipe(epochs=1))
+    if task["static_norm"]:
+        local.static_norm(model, data)
+    x, y = (
+        (dataset.x_train, dataset.y_train) if world.validation else (dataset.x_test, dataset.y_test)
+    )
+    score = local.evaluate(
+        model, normalise(x[share.test], dataset), y[share.test], dataset.num_classes
+    )
     result: dict[str, Any] = {"accuracy": score.accuracy, "loss": score.loss}
     if task["full"]:
         whole = local.evaluate(
@@ -79,4 +103,9 @@ def _samples(world: World, client: int) -> Samples:
     images, labels = dataset.x_train[index], dataset.y_train[index]
     if not dataset.augment:
         return Samples(normalise(images, dataset), labels)
-    return Samples(images, labels, lambda x, g: normalise(augment(x, g), dataset))
+    return Samples(
+        images,
+        labels,
+        augment=lambda x, g: normalise(augment(x, g), dataset),
+        prepare=lambda x: normalise(x, dataset),
+    )

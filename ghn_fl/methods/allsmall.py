@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ghn_fl import which_models
 from ghn_fl.grouped import grouped_fedavg
 from ghn_fl.methods.registry import METHODS
 from ghn_fl.types import Method, MethodEntry, Setting
@@ -30,6 +31,6 @@ METHODS.register(
         summary="everybody trains the smallest model with FedAvg",
         config=Config,
         build=build,
-        models="small",
+        models=which_models.smallest,
     ),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ghn_fl import which_models
 from ghn_fl.grouped import grouped_fedavg
 from ghn_fl.methods.registry import METHODS
 from ghn_fl.types import Method, MethodEntry, Setting
@@ -27,6 +28,9 @@ def build(config: Config, setting: Setting) -> Method:
 METHODS.register(
     "exclusivefl",
     MethodEntry(
-        summary="every tier runs FedAvg among its own", config=Config, build=build, models="own"
+        summary="every tier runs FedAvg among its own",
+        config=Config,
+        build=build,
+        models=which_models.own,
     ),
 )

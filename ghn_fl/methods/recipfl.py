@@ -19,11 +19,23 @@ from typing import Any, Literal
 
 import torch
 
+from ghn_fl import which_models
 from ghn_fl.errors import ConfigError
 from ghn_fl.hypernet import GHN, Change, GHNConfig, Request, UpdateConfig, update
 from ghn_fl.methods.registry import METHODS
 from ghn_fl.optim import AdamState
-from ghn_fl.types import Client, Job, Method, MethodEntry, Report, Setting, State, Train, Weights
+from ghn_fl.types import (
+    Client,
+    Job,
+    Method,
+    MethodEntry,
+    Recipe,
+    Report,
+    Setting,
+    State,
+    Train,
+    Weights,
+)
 from zoo import ModelSpec
 
 
@@ -54,6 +66,8 @@ class Config:
 
 def build(config: Config, setting: Setting) -> Method:
     design = _for_task(config.ghn, setting)
+    # Eq. (9): what a strong device trains after its large model learns from that one, too
+    recipes = (Recipe(), Recipe(teacher=0 if config.transfer else None))
 
     def init() -> State:
         with torch.random.fork_rng(devices=[]):
@@ -70,7 +84,7 @@ def build(config: Config, setting: Setting) -> Method:
             Job(
                 client=client,
                 models=tuple((spec, next(sent)) for spec in client.models),
-                transfer=config.transfer,
+                recipes=recipes[: len(client.models)],
             )
             for client in sampled
         ]
@@ -148,6 +162,6 @@ METHODS.register(
         summary="a graph hypernetwork generates personal weights for any architecture",
         config=Config,
         build=build,
-        models="own_and_small",
+        models=which_models.own_and_smallest,
     ),
 )

@@ -34,8 +34,13 @@ class RunConfig:
     fleet: str = _setting("", "A TOML file of tiers, instead of --skew.")
     strong_share: float = _setting(0.5, "Part of the training data that strong devices hold.")
     alpha: float = _setting(0.5, "Dirichlet concentration of a weak device's class mix.")
+    classes_per_client: int = _setting(0, "Classes of every device, instead of alpha; 0: off.")
+    validation: float = _setting(
+        0.0, "Evaluate on this part of each device's training data, held out; 0: on its test data."
+    )
     rounds: int = _setting(30, "Communication rounds.")
     sample: int = _setting(10, "Clients sampled in a round.")
+    stratified: bool = _setting(False, "Sample every tier in proportion to its size.")
     seed: int = _setting(0, "Everything random follows from it.")
     epochs: int = _setting(5, "Local epochs.")
     lr: float = _setting(0.01, "Local step size of SGD.")
@@ -63,6 +68,11 @@ class RunConfig:
         for name, low, high in (("strong_share", 0, 1), ("dropout", 0, 1)):
             if not low <= getattr(self, name) <= high:
                 raise ConfigError(f"{name} must be from 0 to 1, got {getattr(self, name)}")
+        if not 0 <= self.validation < 1 or self.classes_per_client < 0:
+            raise ConfigError(
+                "validation must be from 0 to below 1 and classes_per_client at least 0, "
+                f"got {self.validation} and {self.classes_per_client}"
+            )
         if self.seed < 0 or self.client_deadline < 0 or not self.alpha > 0:
             raise ConfigError(
                 "seed and client_deadline must be at least 0 and alpha above 0, got "

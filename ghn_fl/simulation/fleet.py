@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import zoo
 from ghn_fl.errors import ConfigError
+from ghn_fl.methods import METHODS
 from ghn_fl.simulation.config import RunConfig, read_file
+from ghn_fl.types import STRONG, WEAK
 from zoo import Device, ModelSpec
 from zoo.registry import unknown
 
-STRONG, WEAK = "strong", "weak"
-# image size and channels of a data set -> its usual large and small model
-_USUAL = {(28, 1): ("lenet5", "lenet5-d1"), (32, 3): ("resnet18", "resnet18-d1")}
+# channels of a data set's images -> its usual large and small model, by how they are scaled
+_USUAL = {
+    1: {
+        "depth": ("lenet5", "lenet5-d1"),
+        "width": ("lenet5", "lenet5-w0.5"),
+        "one": ("lenet5-d1", "lenet5-d1"),
+    },
+    3: {
+        "depth": ("resnet18", "resnet18-d1"),
+        "width": ("resnet18", "resnet18-w0.2"),
+        "one": ("resnet18-d1", "resnet18-d1"),
+    },
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +41,7 @@ class Tier:
         model: what they train.
         share: their part of the training data, all together.
         alpha: concentration of their class mix; 0 for the global mix.
+        classes: gives each device so many classes, equally likely, instead; 0: off.
         speed: samples a second in training, for the simulated deadline; 0: as fast as needed.
         availability: probability that a sampled device is there.
     """
@@ -38,6 +51,7 @@ class Tier:
     model: ModelSpec
     share: float
     alpha: float = 0.0
+    classes: int = 0
     speed: float = 0.0
     availability: float = 1.0
 
@@ -46,6 +60,11 @@ class Tier:
             raise ConfigError(f"tier {self.name!r} must have 1 device or more, got {self.count}")
         if not 0 < self.share <= 1:
             raise ConfigError(f"tier {self.name!r}: share must be in (0, 1], got {self.share}")
+        if self.classes < 0 or (self.classes and self.alpha):
+            raise ConfigError(
+                f"tier {self.name!r}: classes must be at least 0 and goes without alpha, "
+                f"got classes {self.classes} and alpha {self.alpha}"
+            )
         if self.alpha < 0 or self.speed < 0 or not 0 < self.availability <= 1:
             raise ConfigError(
                 f"tier {self.name!r}: alpha and speed must be at least 0 and availability in "
@@ -53,21 +72,25 @@ class Tier:
             )
 
 
-def tiers_of(config: RunConfig, image_size: int, in_channels: int) -> tuple[Tier, ...]:
+def tiers_of(config: RunConfig, in_channels: int) -> tuple[Tier, ...]:
     """The run's tiers, strongest first."""
     if config.fleet:
         return _from_file(Path(config.fleet))
     strong, weak = parse_skew(config.skew)
-    usual = _USUAL.get((image_size, in_channels), _USUAL[28, 1])
+    usual = _USUAL.get(in_channels, _USUAL[1])[METHODS[config.method].scaling]
     large = ModelSpec.parse(config.large or usual[0])
     small = ModelSpec.parse(config.small or usual[1])
+    classes = config.classes_per_client
     tiers = []
     if strong:
         share = config.strong_share if weak else 1.0
-        tiers.append(Tier(name=STRONG, count=strong, model=large, share=share))
+        tiers.append(Tier(name=STRONG, count=strong, model=large, share=share, classes=classes))
     if weak:
         share = 1 - config.strong_share if strong else 1.0
-        tiers.append(Tier(name=WEAK, count=weak, model=small, share=share, alpha=config.alpha))
+        alpha = 0.0 if classes else config.alpha
+        tiers.append(
+            Tier(name=WEAK, count=weak, model=small, share=share, alpha=alpha, classes=classes)
+        )
     return tuple(tiers)
 
 
@@ -84,16 +107,6 @@ def parse_skew(text: str) -> tuple[int, int]:
     if strong + weak < 1:
         raise ConfigError(f"skew must name one device or more, got {text!r}")
     return strong, weak
-
-
-def models_of(tier: Tier, tiers: Sequence[Tier], policy: str) -> tuple[ModelSpec, ...]:
-    """What a tier's devices train under a method's policy; the first one is theirs to use."""
-    smallest = min((t.model for t in tiers), key=zoo.num_parameters)
-    if policy == "small":
-        return (smallest,)
-    if policy == "own_and_small" and tier.model != smallest:
-        return (tier.model, smallest)
-    return (tier.model,)
 
 
 def _from_file(path: Path) -> tuple[Tier, ...]:

@@ -16,8 +16,7 @@ from typing import Any
 from ghn_fl.errors import RunError
 from ghn_fl.files import write_atomic
 from ghn_fl.simulation.config import RunConfig
-from ghn_fl.simulation.fleet import STRONG, WEAK
-from ghn_fl.types import Client
+from ghn_fl.types import STRONG, WEAK, Client
 
 VERSION = 1
 _PACKAGES = ("ghnfl", "torch", "torch-geometric", "numpy")

@@ -18,18 +18,29 @@ from torch import Tensor
 
 import graphs
 import zoo
-from ghn_fl.data import Dataset, PartitionTier, load, partition
+from ghn_fl.data import Dataset, PartitionTier, hold_out, load, partition
 from ghn_fl.errors import ConfigError, RunError
 from ghn_fl.files import write_atomic
 from ghn_fl.methods import METHODS
 from ghn_fl.random import numpy_stream
 from ghn_fl.simulation import checkpoint, records
 from ghn_fl.simulation.config import RunConfig
-from ghn_fl.simulation.fleet import STRONG, WEAK, Tier, models_of, tiers_of
+from ghn_fl.simulation.fleet import Tier, tiers_of
 from ghn_fl.simulation.sample import missing, sample
 from ghn_fl.simulation.world import Engine, World
 from ghn_fl.tree import all_finite
-from ghn_fl.types import Answer, Client, Job, Method, Setting, State, Weights
+from ghn_fl.types import (
+    STRONG,
+    WEAK,
+    Answer,
+    Client,
+    Job,
+    Method,
+    Recipe,
+    Setting,
+    State,
+    Weights,
+)
 from zoo import ModelSpec
 
 log = logging.getLogger("ghn_fl")
@@ -65,7 +76,7 @@ def run(
         watch: called with every round's record.
     """
     dataset = load(config.dataset, data_dir)
-    tiers = tiers_of(config, dataset.image_size, dataset.in_channels)
+    tiers = tiers_of(config, dataset.in_channels)
     world, clients = build_world(config, dataset, tiers)
     method = METHODS[config.method].build(
         config.method_config(), setting_of(config, world, clients)
@@ -101,7 +112,15 @@ def build_world(
     shares = partition(
         dataset.y_train,
         dataset.y_test,
-        [PartitionTier(count=t.count, share=t.share, alpha=t.alpha or None) for t in tiers],
+        [
+            PartitionTier(
+                count=t.count,
+                share=t.share,
+                alpha=t.alpha or None,
+                classes_per_client=t.classes or None,
+            )
+            for t in tiers
+        ],
         num_classes=dataset.num_classes,
         seed=config.seed,
     )
@@ -110,17 +129,25 @@ def build_world(
         "in_channels": dataset.in_channels,
         "image_size": dataset.image_size,
     }
+    if config.validation:
+        shares = tuple(hold_out(s, config.validation, config.seed, i) for i, s in enumerate(shares))
     world = World(
-        dataset=dataset, shares=shares, config=config.local(), seed=config.seed, task=task
+        dataset=dataset,
+        shares=shares,
+        config=config.local(),
+        seed=config.seed,
+        task=task,
+        validation=config.validation > 0,
     )
     total = sum(len(share.train) for share in shares)
-    policy = METHODS[config.method].models
+    policy, settings = METHODS[config.method].models, config.method_config()
+    fleet = [tier.model for tier in tiers]
     owners = [tier for tier in tiers for _ in range(tier.count)]
     clients = tuple(
         Client(
             id=i,
             tier=tier.name,
-            models=models_of(tier, tiers, policy),
+            models=policy(settings, tier.model, fleet),
             samples=len(share.train),
             share=len(share.train) / total,
             mix=share.mix,
@@ -147,6 +174,7 @@ def setting_of(config: RunConfig, world: World, clients: Sequence[Client]) -> Se
         num_classes=world.dataset.num_classes,
         initial=initial,
         graphs=traced,
+        task=world.task,
         seed=int(numpy_stream(config.seed, "method").integers(2**31)),
     )
 
@@ -266,14 +294,22 @@ def _train(
             "kind": "train",
             "round": number,
             "client": jobs[i].client.id,
-            "models": [[str(spec), weights] for spec, weights in jobs[i].models],
-            "transfer": jobs[i].transfer,
+            **describe(jobs[i]),
         }
         for i in order
     ]
     for i, result in zip(order, engine.run(tasks), strict=True):
         answers[i] = _answer(jobs[i], result)
     return [answers[i] for i in range(len(jobs))]
+
+
+def describe(job: Job) -> dict[str, Any]:
+    """A job's models and recipes as plain data and tensors."""
+    recipes = job.recipes or (Recipe(),) * len(job.models)
+    return {
+        "models": [[str(spec), weights] for spec, weights in job.models],
+        "recipes": [vars(recipe) for recipe in recipes],
+    }
 
 
 def _answer(job: Job, result: dict[str, Any]) -> Answer:
@@ -285,6 +321,7 @@ def _answer(job: Job, result: dict[str, Any]) -> Answer:
         weights=tuple(result["weights"]),
         samples=result["samples"],
         metrics=result["metrics"],
+        extras=result["extras"],
     )
 
 
@@ -329,7 +366,8 @@ def _evaluate(
             "client": client.id,
             "spec": str(client.models[0]),
             "weights": weights,
-            "full": number == config.rounds,
+            "full": number == config.rounds and not config.validation,
+            "static_norm": method.static_norm,
         }
         for client, weights in zip(clients, served, strict=True)
     ]

@@ -20,6 +20,7 @@ class World:
         config: local training.
         seed: of the run; everything random here depends on it, the round and the client only.
         task: what models are built for: num_classes, in_channels, image_size.
+        validation: the shares' test samples are held-out training samples.
     """
 
     dataset: Dataset
@@ -27,6 +28,7 @@ class World:
     config: LocalConfig
     seed: int
     task: dict[str, int]
+    validation: bool = False
 
 
 class Engine(Protocol):

@@ -7,9 +7,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import zoo
-from ghn_fl import local
+from ghn_fl import local, losses
 from ghn_fl.errors import ConfigError
 from ghn_fl.local import LocalConfig, Samples
+from ghn_fl.types import Recipe
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -26,7 +27,7 @@ def test_one_epoch_of_one_full_batch_is_one_step_of_gradient_descent() -> None:
     expected = copy.deepcopy(model)
     loss = F.cross_entropy(expected(data.x), data.y)
     grads = torch.autograd.grad(loss, list(expected.parameters()))
-    reported = local.train(model, data, LocalConfig(epochs=1, lr=0.5, batch_size=8), rng())
+    reported = local.train(model, data, LocalConfig(epochs=1, lr=0.5, batch_size=8), rng()).loss
     for p, q, g in zip(model.parameters(), expected.parameters(), grads, strict=True):
         torch.testing.assert_close(p, q - 0.5 * g)
     assert reported == pytest.approx(float(loss))
@@ -52,8 +53,8 @@ def test_transfer_loss_by_hand() -> None:
     small, large = zoo.Output(z_small, z_small, ()), zoo.Output(z_large, z_large, ())
     y = torch.tensor([0])
     ce, mimic = 0.405465, 0.578752
-    paper = local.transfer_loss(small, large, y, "small_large")
-    code = local.transfer_loss(small, large, y, "large_small")
+    paper = losses.transfer_loss(small, large, y, "small_large")
+    code = losses.transfer_loss(small, large, y, "large_small")
     assert float(paper) == pytest.approx(ce + mimic + 0.017372, abs=1e-5)
     assert float(code) == pytest.approx(ce + mimic + 0.016417, abs=1e-5)
 
@@ -63,7 +64,7 @@ def test_features_of_different_size_are_left_out() -> None:
     small, large = zoo.Output(z, torch.zeros(1, 3), ()), zoo.Output(z, torch.zeros(1, 5), ())
     expected = F.cross_entropy(z, torch.tensor([1])) + F.cross_entropy(z, z.softmax(1))
     torch.testing.assert_close(
-        local.transfer_loss(small, large, torch.tensor([1]), "small_large"), expected
+        losses.transfer_loss(small, large, torch.tensor([1]), "small_large"), expected
     )
 
 
@@ -119,3 +120,72 @@ def test_a_last_batch_of_one_is_left_out() -> None:
 def test_bad_settings(options: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         LocalConfig(**options)  # type: ignore[arg-type]
+
+
+def test_a_proximal_term_pulls_towards_the_start() -> None:
+    # F = (w - 2)^2 / 2 has no batches here, so its like: one weight, full batches, many steps;
+    # minimiser of CE + mu/2 |w - w_0|^2 moves less the larger mu is, and mu = 0 is plain SGD
+    def distance(mu: float) -> float:
+        model, data = linear_task()
+        start = {n: p.detach().clone() for n, p in model.named_parameters()}
+        local.train(
+            model, data, LocalConfig(epochs=20, lr=0.2, batch_size=8), rng(), Recipe(prox=mu)
+        )
+        return sum(float((p - start[n]).square().sum()) for n, p in model.named_parameters())
+
+    assert distance(0.0) > distance(0.5) > distance(2.0) > 0
+
+
+def test_fewer_epochs_and_steps() -> None:
+    def after(recipe: Recipe) -> dict[str, torch.Tensor]:
+        model, data = linear_task()
+        local.train(model, data, LocalConfig(epochs=3, lr=0.1, batch_size=4), rng(), recipe)
+        return local.unload(model)
+
+    untouched = after(Recipe(epochs=0))
+    assert all(
+        torch.equal(w, p)
+        for w, p in zip(untouched.values(), linear_task()[0].parameters(), strict=True)
+    )
+    # 8 samples in batches of 4: two steps are one epoch
+    one, two = after(Recipe(epochs=1)), after(Recipe(steps=2))
+    assert all(torch.equal(one[n], two[n]) for n in one)
+    assert any(not torch.equal(one[n], w) for n, w in after(Recipe()).items())
+
+
+def test_the_scaler_divides_hidden_outputs_in_training_only() -> None:
+    model = zoo.build("lenet5")
+    x, seen = zoo.example_input("lenet5", batch_size=2), []
+    conv, head = model.get_submodule("stages.1.conv"), model.get_submodule("exits.2.classifier")
+    for train in (True, False):
+        model.train(train)
+        with local.scaled_outputs(model, 0.5):
+            hook = conv.register_forward_hook(lambda _, __, out: seen.append(out))
+            last = head.register_forward_hook(lambda m, i, out: seen.append((m, i, out)))
+            model(x)
+            hook.remove(), last.remove()
+    plain = conv(x)
+    assert torch.allclose(seen[0], 2 * plain) and torch.allclose(seen[2], plain)
+    for module, inputs, out in (seen[1], seen[3]):  # the classifier is never scaled
+        assert torch.allclose(out, F.linear(inputs[0], module.weight, module.bias))
+
+
+def test_activations_are_means_over_all_samples() -> None:
+    torch.manual_seed(0)
+    model = zoo.build("lenet5-d1")
+    data = Samples(torch.randn(6, 1, 28, 28), torch.tensor([0, 1, 2, 0, 1, 2]))
+    config = LocalConfig(epochs=2, lr=1e-9, batch_size=4)
+    extras = local.train(model, data, config, rng(), Recipe(activations=True)).extras
+    assert extras.keys() == {"activation/exit1.fc"}
+    assert (
+        extras["activation/exit1.fc"].shape == (84,) and (extras["activation/exit1.fc"] >= 0).all()
+    )
+
+
+def test_static_statistics_are_those_of_the_final_weights() -> None:
+    torch.manual_seed(0)
+    model = zoo.build("lenet5-d1")
+    data = Samples(torch.randn(40, 1, 28, 28), torch.zeros(40, dtype=torch.long))
+    local.static_norm(model, data)
+    conv, norm = model.get_submodule("stages.1.conv"), model.get_submodule("stages.1.bn")
+    assert torch.allclose(norm.running_mean, conv(data.x).mean((0, 2, 3)), atol=1e-5)

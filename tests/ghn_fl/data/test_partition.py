@@ -1,5 +1,6 @@
 """The split: sizes, fairness and spread, by hand, by property and against a plain loop."""
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ghn_fl.data import ClientShare, PartitionTier, partition
+from ghn_fl.data import ClientShare, PartitionTier, hold_out, partition
 from ghn_fl.data.partition import _dealt, _fill, _rounded
 from ghn_fl.errors import DataError
 
@@ -356,3 +357,19 @@ def test_a_client_whose_few_classes_are_gone_is_named() -> None:
     tiers = [PartitionTier(count=2, share=1.0, classes_per_client=1)]
     with pytest.raises(DataError, match="no training sample is left for 1 of 2 clients"):
         partition(y_train, y_test, tiers, num_classes=2, seed=0)
+
+
+def test_held_out_samples_come_from_the_clients_own_training_data() -> None:
+    labels = torch.arange(400) % 4
+    tiers = [PartitionTier(count=1, share=0.5), PartitionTier(count=4, share=0.5, alpha=0.5)]
+    shares = partition(labels, labels[:80], tiers, num_classes=4, seed=3)
+    for client, share in enumerate(shares):
+        held = hold_out(share, 0.2, 3, client)
+        assert len(held.test) == round(0.2 * len(share.train))
+        both = torch.cat([held.train, held.test])
+        assert torch.equal(both.sort().values, share.train.sort().values)
+        assert torch.equal(held.test, hold_out(share, 0.2, 3, client).test)
+    few = dataclasses.replace(shares[0], train=torch.tensor([5, 9]))
+    assert len(hold_out(few, 0.01, 0, 0).test) == len(hold_out(few, 0.99, 0, 0).train) == 1
+    with pytest.raises(DataError, match="client 7 has 1 training sample"):
+        hold_out(dataclasses.replace(few, train=torch.tensor([5])), 0.5, 0, 7)

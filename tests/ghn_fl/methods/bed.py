@@ -11,7 +11,7 @@ from ghn_fl.engines.work import Bench, perform
 from ghn_fl.methods import METHODS
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.simulation.fleet import tiers_of
-from ghn_fl.simulation.run import build_world, setting_of
+from ghn_fl.simulation.run import build_world, describe, setting_of
 from ghn_fl.types import Answer, Job, Method, Train
 
 OPTIONS = {"recipfl": {"ghn.width": 16, "ghn.decoder_width": 16}}
@@ -30,7 +30,7 @@ class Bed:
             options=OPTIONS.get(name, {}) | options,
         )
         dataset = load("synthetic", None)
-        tiers = tiers_of(self.config, dataset.image_size, dataset.in_channels)
+        tiers = tiers_of(self.config, dataset.in_channels)
         self.world, self.clients = build_world(self.config, dataset, tiers)
         setting = setting_of(self.config, self.world, self.clients)
         self.method: Method = METHODS[name].build(self.config.method_config(), setting)
@@ -43,15 +43,12 @@ class Bed:
         return train
 
     def answer(self, number: int, job: Job) -> Answer:
-        models = [[str(spec), dict(weights)] for spec, weights in job.models]
-        task = {
-            "kind": "train",
-            "round": number,
-            "client": job.client.id,
-            "models": models,
-            "transfer": job.transfer,
-        }
+        task = {"kind": "train", "round": number, "client": job.client.id, **describe(job)}
         result = perform(self.bench, decode(encode(task)))
         return Answer(
-            client=job.client, weights=tuple(result["weights"]), samples=result["samples"]
+            client=job.client,
+            weights=tuple(result["weights"]),
+            samples=result["samples"],
+            metrics=result["metrics"],
+            extras=result["extras"],
         )

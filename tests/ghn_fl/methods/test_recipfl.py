@@ -51,7 +51,7 @@ def test_a_strong_client_trains_both_models_and_both_teach_the_server() -> None:
     strong = bed.clients[0]
     bed.method.run_round(bed.method.init(), [strong], watched(bed, jobs, answers))
     assert [str(spec) for spec, _ in jobs[0].models] == ["lenet5", "lenet5-d1"]
-    assert jobs[0].transfer and len(answers[0].weights) == 2
+    assert [r.teacher for r in jobs[0].recipes] == [None, 0] and len(answers[0].weights) == 2
 
     def spoil(index: int):  # type: ignore[no-untyped-def]
         def train(asked: Sequence[Job]) -> list[Answer]:

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from ghn_fl import which_models
 from ghn_fl.cli.train import _NOT_SETTINGS, train
 from ghn_fl.errors import ConfigError, GHNError
 from ghn_fl.hypernet import GHNConfig
 from ghn_fl.simulation.config import RunConfig, from_mapping, read_file
-from ghn_fl.simulation.fleet import Tier, models_of, parse_skew, tiers_of
+from ghn_fl.simulation.fleet import Tier, parse_skew, tiers_of
 from ghn_fl.simulation.presets import PRESETS
 from zoo import ModelSpec, SpecError
 
@@ -84,10 +85,10 @@ def test_nobody_is_no_fleet() -> None:
 
 
 def test_two_tiers_of_a_skew() -> None:
-    strong, weak = tiers_of(RunConfig(skew="2:100", strong_share=0.3), 28, 1)
+    strong, weak = tiers_of(RunConfig(skew="2:100", strong_share=0.3), 1)
     assert (strong.count, str(strong.model), strong.share, strong.alpha) == (2, "lenet5", 0.3, 0)
     assert (weak.count, str(weak.model), weak.share, weak.alpha) == (100, "lenet5-d1", 0.7, 0.5)
-    (only,) = tiers_of(RunConfig(skew="0:3"), 32, 3)
+    (only,) = tiers_of(RunConfig(skew="0:3"), 3)
     assert (only.name, only.share, str(only.model)) == ("weak", 1.0, "resnet18-d1")
 
 
@@ -109,7 +110,7 @@ def test_a_fleet_file(tmp_path: Path) -> None:
         fit = { family = "lenet5", memory = 1.5e6, flops = 1e9, bandwidth = 1e6 }
         """
     )
-    strong, gateway = tiers_of(RunConfig(fleet=str(file)), 28, 1)
+    strong, gateway = tiers_of(RunConfig(fleet=str(file)), 1)
     assert strong.model == ModelSpec(family="lenet5")
     assert gateway.model.family == "lenet5" and gateway.model.width < 1
     assert gateway.alpha == 1.0 and gateway.speed == 100
@@ -132,22 +133,28 @@ def test_bad_fleet_files(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "fleet.toml"
     file.write_text(text)
     with pytest.raises(ConfigError, match=says):
-        tiers_of(RunConfig(fleet=str(file)), 28, 1)
+        tiers_of(RunConfig(fleet=str(file)), 1)
 
 
 def test_an_unknown_model_of_a_tier(tmp_path: Path) -> None:
     file = tmp_path / "fleet.toml"
     file.write_text("[[tier]]\nname='a'\ncount=1\nshare=1.0\nmodel='lenet5-w2'")
     with pytest.raises(SpecError, match="width must be"):
-        tiers_of(RunConfig(fleet=str(file)), 28, 1)
+        tiers_of(RunConfig(fleet=str(file)), 1)
 
 
-def test_which_models_a_tier_trains() -> None:
+def test_which_models_a_device_trains() -> None:
     large, small = ModelSpec(family="lenet5"), ModelSpec(family="lenet5", depth=1)
-    strong = Tier(name="strong", count=1, model=large, share=0.5)
-    weak = Tier(name="weak", count=9, model=small, share=0.5)
-    tiers = (strong, weak)
-    assert models_of(strong, tiers, "own") == (large,)
-    assert models_of(strong, tiers, "own_and_small") == (large, small)
-    assert models_of(weak, tiers, "own_and_small") == (small,)
-    assert models_of(strong, tiers, "small") == (small,)
+    fleet = [large, small]
+    assert which_models.own(None, large, fleet) == (large,)
+    assert which_models.own_and_smallest(None, large, fleet) == (large, small)
+    assert which_models.own_and_smallest(None, small, fleet) == (small,)
+    assert which_models.smallest(None, large, fleet) == (small,)
+    assert which_models.largest(None, small, fleet) == (large,)
+
+
+def test_few_classes_go_without_alpha(tmp_path: Path) -> None:
+    strong, weak = tiers_of(RunConfig(classes_per_client=5), 1)
+    assert (strong.classes, weak.classes, weak.alpha) == (5, 5, 0)
+    with pytest.raises(ConfigError, match="goes without alpha"):
+        Tier(name="weak", count=1, model=strong.model, share=1, alpha=0.5, classes=2)

@@ -205,7 +205,7 @@ def test_a_simulated_deadline(tmp_path: Path) -> None:
 def jobs_and_world(count: int) -> tuple[Any, list[Job]]:
     settings = config(method="allsmall", options={})
     dataset = load("synthetic", None)
-    tiers = tiers_of(settings, dataset.image_size, dataset.in_channels)
+    tiers = tiers_of(settings, dataset.in_channels)
     world, clients = build_world(settings, dataset, tiers)
     import zoo
 
@@ -241,7 +241,7 @@ def test_unusable_answers_are_rejected_with_a_reason() -> None:
         return answer
 
     settings = config(method="allsmall", options={})
-    tiers = {t.name: t for t in tiers_of(settings, 16, 1)}
+    tiers = {t.name: t for t in tiers_of(settings, 1)}
     answers = _train(1, jobs, Engine(world, spoil), settings, tiers)  # type: ignore[arg-type]
     assert [a.client.id for a in answers] == [0, 1, 2, 3, 4]
     assert answers[0].failure == "" and answers[0].samples == 1000
@@ -254,7 +254,7 @@ def test_unusable_answers_are_rejected_with_a_reason() -> None:
 def test_a_worker_that_dies_costs_its_client_only() -> None:
     world, jobs = jobs_and_world(4)
     settings = config(method="allsmall", options={})
-    tiers = {t.name: t for t in tiers_of(settings, 16, 1)}
+    tiers = {t.name: t for t in tiers_of(settings, 1)}
     with LocalEngine(world, 2) as engine:
         for pid in engine.process_ids:
             os.kill(pid, signal.SIGKILL)
