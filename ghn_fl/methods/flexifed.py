@@ -106,7 +106,7 @@ def groups_of(
 def build(config: Config, setting: Setting) -> Method:
     layers = {str(spec): _layers(spec, setting) for spec in setting.initial}
     keys = _numbered_keys(config, layers)
-    _check(keys)
+    _check(config, keys)
 
     def init() -> State:
         models = {str(spec): dict(weights) for spec, weights in setting.initial.items()}
@@ -216,16 +216,18 @@ def _spec(key: str) -> str:
     return key.partition(" ")[2]
 
 
-def _check(keys: Mapping[str, tuple[int, ...]]) -> None:
+def _check(config: Config, keys: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse a fleet in which a model has no layer in common with any other."""
     for spec, own in keys.items():
         others = [other for name, other in keys.items() if name != spec]
         if others and not any(common_layers([own, other]) for other in others):
+            anywhere = config.allow_nonprefix_match
             raise ConfigError(
-                f"{spec} has no layer in common with any other model of the fleet "
-                f"({', '.join(sorted(keys))}), from the input on; FlexiFed averages layers of one "
-                "size: take models that differ in depth, such as lenet5 and lenet5-d1, or set "
-                "allow_nonprefix_match; for models that differ in width there is heterofl"
+                f"{spec} has no layer{'' if anywhere else ', counted from the input,'} in common "
+                f"with another model of the fleet ({', '.join(sorted(keys))}); take models that "
+                "differ in depth, such as lenet5 and lenet5-d1"
+                f"{'' if anywhere else ', or set allow_nonprefix_match=true'}; for models that "
+                "differ in width there is heterofl"
             )
 
 

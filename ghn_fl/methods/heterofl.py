@@ -20,7 +20,7 @@ paper (its authors' code carries one).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -222,7 +222,8 @@ def _check(
         if largest not in (homes[name] for name in setting.initial[spec]):
             raise ConfigError(
                 f"{spec} has no tensor in common with {largest}, the fleet's largest model; "
-                f"heterofl needs models of one family, such as {largest} and {largest}-w0.5"
+                f"heterofl needs models of one family, such as {largest} and "
+                f"{replace(largest, width=largest.width / 2)}"
             )
         for name, index in places[spec].items():
             shape = tuple(len(i) for i in index)
