@@ -9,8 +9,10 @@ Differences from the paper, where all clients take part in every round: here the
 model of each architecture with the latest means, and a client's own layers beside it. So whoever
 was not sampled, or never has been, is served the current means as well; where its architecture has
 none yet it has the initial weights, and a layer of its own only until a newer mean of that layer
-exists. Layers are compared by operator, shapes and name, not by name alone (official code), and
-architectures by all their layers, not by their number of tensors (a reimplementation).
+exists. A model of a strong device beside its own is one more contributor, with personal layers of
+its own (RecipFL's protocol). Layers are compared by operator, shapes and name, not by name alone
+(official code), and architectures by all their layers, not by their number of tensors (a
+reimplementation).
 """
 
 from __future__ import annotations

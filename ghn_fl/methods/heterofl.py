@@ -9,12 +9,13 @@ them back, and every element becomes the mean over those who hold it.
 Differences from the paper: how widths are rounded is the model family's affair (`heterofl_cnn`
 rounds up as the paper does, RecipFL's families down). A fleet may also differ in depth: a tensor
 that the largest model lacks is kept under its name in the shape of the largest model that has it.
-So lenet5-d1, RecipFL's small LeNet, shares its first block with lenet5 and has an exit of its own,
-where RecipFL's authors cut its dense layer out of the large model's of the same name, though the
-two stand at different places. Local momentum, weight decay and step sizes are the run's settings.
-The paper's other norms (instance, layer, group, none) are choices of model, not offered here.
-FedRolex: round t, from 1, takes the window from unit t mod K on; its server has no Adam, as in the
-paper (its authors' code carries one).
+So lenet5-d1, RecipFL's small LeNet, shares its first block with lenet5 and has an exit of its own;
+in RecipFL's comparison its dense layer is a cut of the large model's layer of the same name, though
+the two stand at different places. A strong device's small model is one more contributor (RecipFL's
+protocol). Local momentum, weight decay and step size are the run's settings. Of the norms in the
+authors' code, instance, layer, group and none are choices of a model, not offered here. FedRolex:
+round t, from 1, takes the window from unit t mod K on; the Adam-like server step of its authors'
+code is left out.
 """
 
 from __future__ import annotations
