@@ -28,7 +28,10 @@ class Bench:
 
     def model(self, spec: str, weights: dict[str, Tensor]) -> nn.Module:
         if spec not in self.models:
-            self.models[spec] = zoo.build(ModelSpec.parse(spec), **self.world.task)
+            model = zoo.build(ModelSpec.parse(spec), **self.world.task)
+            if self.world.task["in_channels"] > 1:  # a third to a half faster; slower with one
+                model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.models[spec] = model
         return local.load(self.models[spec], weights)
 
 
