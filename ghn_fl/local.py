@@ -87,6 +87,7 @@ def train(
     recipe: Recipe | None = None,
     *,
     teacher: nn.Module | None = None,
+    anchor: Mapping[str, Tensor] | None = None,
 ) -> Progress:
     """Train `model` in place by SGD.
 
@@ -97,11 +98,12 @@ def train(
         generator: for the order of the samples and their augmentation.
         recipe: what a method wants done otherwise.
         teacher: the model that the recipe's `teacher` names.
+        anchor: the weights that the proximal term pulls to, where they aren't those of `model`.
     """
     recipe = recipe or Recipe()
     model.train()
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    loss_of = _objective(model, data, config, recipe, teacher, trained)
+    loss_of = _objective(model, data, config, recipe, teacher, trained, anchor)
     optimizer = torch.optim.SGD(
         trained.values(),
         lr=config.lr,
@@ -141,9 +143,11 @@ def _objective(
     recipe: Recipe,
     teacher: nn.Module | None,
     trained: Mapping[str, Tensor],
+    anchor: Mapping[str, Tensor] | None,
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """The loss of a batch under a recipe."""
-    anchor = {n: p.detach().clone() for n, p in trained.items()} if recipe.prox else {}
+    if anchor is None:
+        anchor = {n: p.detach().clone() for n, p in trained.items()} if recipe.prox else {}
     present = torch.bincount(data.y) > 0
 
     def fit(x: Tensor, y: Tensor) -> Tensor:

@@ -56,6 +56,10 @@ class Recipe:
         exits: trains every exit, with this weight omega on what they learn from each other
             (DepthFL); None: the model's own logits only.
         activations: also report the mean activation of every hidden dense unit (Hasaas).
+        pretrain: passes over the public data with its labels, before anything else (FedMD).
+        digest: then, what the model is to answer on public data (FedMD): `indices` of samples,
+            `targets` for them, `epochs`, `batch` (its size) and whether they are `probabilities`.
+        scores: indices of public samples on which the trained model's logits are wanted, too.
     """
 
     epochs: int | None = None
@@ -68,6 +72,9 @@ class Recipe:
     rate: float = 1.0
     exits: float | None = None
     activations: bool = False
+    pretrain: int = 0
+    digest: Mapping[str, Any] | None = None
+    scores: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +85,13 @@ class Job:
         client: whose data.
         models: pairs of spec and initial weights.
         recipes: how each model is trained, in their order; left out: all of them plainly.
+        stays: the weights are the client's own and do not travel; only a simulation sees them.
     """
 
     client: Client
     models: tuple[tuple[ModelSpec, Weights], ...]
     recipes: tuple[Recipe, ...] = ()
+    stays: bool = False
 
     def __post_init__(self) -> None:
         assert len(self.recipes) in (0, len(self.models)), "one recipe a model, or none"
@@ -98,7 +107,8 @@ class Answer:
         samples: how many samples they were trained on.
         metrics: what else was measured: `loss` of the first model in its last epoch, `loss_2` of
             the second, and so on.
-        extras: tensors that a recipe asks for beside weights, such as `activation/GROUP`.
+        extras: tensors that a recipe asks for beside weights, such as `activation/GROUP`
+            or `scores`.
         failure: why the answer was rejected; empty if it was not.
     """
 
@@ -124,6 +134,8 @@ class Setting:
         graphs: the traced graph of every distinct model.
         task: what models are built for: num_classes, in_channels, image_size.
         seed: for a method's own randomness.
+        epochs: E, the run's local epochs.
+        public_labels: the public samples' labels; None where there is no public data.
     """
 
     clients: tuple[Client, ...]
@@ -132,6 +144,8 @@ class Setting:
     graphs: Mapping[ModelSpec, Graph]
     task: Mapping[str, int]
     seed: int
+    epochs: int
+    public_labels: Tensor | None = None
 
 
 class Saveable(Protocol):
@@ -181,6 +195,7 @@ class MethodEntry(Generic[C]):
             trains; the first is the one that it uses. See `which_models`.
         scaling: how a fleet's small model is made from its large one if nobody says: `depth`,
             `width`, or `one` where all devices must have one model.
+        public: it needs public data; a tenth of the training set is held out if nobody says which.
     """
 
     summary: str
@@ -188,3 +203,4 @@ class MethodEntry(Generic[C]):
     build: Callable[[C, Setting], Method]
     models: ModelPolicy
     scaling: Literal["depth", "width", "one"] = "depth"
+    public: bool = False

@@ -46,6 +46,10 @@ def train(
         float | None,
         typer.Option(help="Evaluate on this part of each device's training data, held out."),
     ] = None,
+    public: Annotated[
+        str | None,
+        typer.Option(help="Public data: a data set, or heldout:0.1, a tenth of the training data."),
+    ] = None,
     stratified: Annotated[
         bool | None,
         typer.Option("--stratified", help="Sample every tier in proportion to its size."),

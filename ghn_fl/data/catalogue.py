@@ -199,6 +199,7 @@ DATASETS.register(
         mean=(0.1307,),
         std=(0.3081,),
         bundled=mnist5k,
+        classes="digits",
     ),
 )
 DATASETS.register(
@@ -226,6 +227,7 @@ DATASETS.register(
         remotes=MNIST_REMOTES,
         wanted=f"mnist.npz {IDX_WANTED.format('mnist')}",
         labels_sha256="ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5",
+        classes="digits",
     ),
 )
 DATASETS.register(
@@ -268,6 +270,7 @@ DATASETS.register(
         ),
         remotes=CIFAR10_REMOTES,
         wanted="cifar-10-binary.tar.gz",
+        classes="cifar10",
     ),
 )
 DATASETS.register(
@@ -287,6 +290,7 @@ DATASETS.register(
         ),
         remotes=CIFAR100_REMOTES,
         wanted="cifar-100-binary.tar.gz",
+        classes="cifar100",
     ),
 )
 DATASETS.register(
@@ -301,6 +305,7 @@ DATASETS.register(
         augment=True,
         formats=(npz("cifar10_subset.npz"),),
         wanted="cifar10_subset.npz",
+        classes="cifar10",
     ),
 )
 DATASETS.register(
@@ -315,6 +320,7 @@ DATASETS.register(
         augment=True,
         formats=(npz("cifar100_subset.npz"),),
         wanted="cifar100_subset.npz",
+        classes="cifar100",
     ),
 )
 DATASETS.register(
@@ -328,5 +334,6 @@ DATASETS.register(
         std=(0.1608,),
         formats=(npz("femnist_digits_12clients.npz", read_writers_npz),),
         wanted="femnist_digits_12clients.npz",
+        classes="digits",
     ),
 )

@@ -108,6 +108,7 @@ class Entry:
         remotes: the public files that `formats` read once they are downloaded.
         wanted: the files that a person can put into the data folder.
         labels_sha256: of the official test labels; tells sets apart whose files are named alike.
+        classes: what its classes are, where other sets have the same ones in the same order.
     """
 
     num_train: int
@@ -122,6 +123,7 @@ class Entry:
     remotes: tuple[Remote, ...] = ()
     wanted: str = ""
     labels_sha256: str | None = None
+    classes: str = ""
 
 
 DATASETS: Registry[Entry] = Registry("data set", DataError)

@@ -72,8 +72,9 @@ class LocalEngine:
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
         if self._size > 1:
-            data = self._world.dataset
-            for tensor in (data.x_train, data.y_train, data.x_test, data.y_test):
+            data, public = self._world.dataset, self._world.public
+            shared = () if public is None else (public.x, public.y)
+            for tensor in (data.x_train, data.y_train, data.x_test, data.y_test, *shared):
                 tensor.share_memory_()
             self._workers = [self._start() for _ in range(self._size)]
         return self

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import zoo
-from ghn_fl import local
+from ghn_fl import local, public
 from ghn_fl.data import augment, normalise
 from ghn_fl.local import Samples
 from ghn_fl.random import numpy_stream, torch_stream
@@ -57,11 +57,36 @@ def _train(bench: Bench, task: dict[str, Any], generator: torch.Generator) -> di
         if recipe.teacher is not None:
             teacher = _teacher(bench, task["models"], recipe.teacher, trained, data)
         model = bench.model(spec, weights)
-        progress = local.train(model, data, bench.world.config, generator, recipe, teacher=teacher)
+        if recipe.pretrain or recipe.digest is not None:
+            metrics |= _learn_in_public(bench.world, model, recipe, generator)
+        progress = local.train(
+            model, data, bench.world.config, generator, recipe, teacher=teacher, anchor=weights
+        )
         metrics["loss" if i == 0 else f"loss_{i + 1}"] = progress.loss
         extras |= progress.extras
+        if recipe.scores is not None:
+            extras["scores"] = public.scores(model, _public(bench.world), recipe.scores)
         trained.append(local.unload(model))
     return {"weights": trained, "samples": len(data.y), "metrics": metrics, "extras": extras}
+
+
+def _learn_in_public(
+    world: World, model: nn.Module, recipe: Recipe, generator: torch.Generator
+) -> dict[str, float]:
+    """What comes before a client's own data: pretraining and digesting; what is to be shown."""
+    data, metrics = _public(world), dict[str, float]()
+    if recipe.pretrain:
+        batch = world.config.batch_size
+        metrics["pretrain"] = public.pretrain(model, data, recipe.pretrain, batch, generator)
+    if recipe.digest is not None:
+        metrics["digest"] = public.digest(model, data, recipe.digest, generator)
+    return metrics
+
+
+def _public(world: World) -> Samples:
+    assert world.public is not None, "a method that needs public data says so in its entry"
+    # normalised as the run's own images: a pixel means the same in both
+    return Samples(world.public.x, world.public.y, prepare=lambda x: normalise(x, world.dataset))
 
 
 def _teacher(

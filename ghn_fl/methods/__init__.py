@@ -1,6 +1,23 @@
 """The methods, one file a paper; importing this registers all of them."""
 
-from ghn_fl.methods import allsmall, exclusivefl, flexifed, heterofl, recipfl
+from ghn_fl.methods import (
+    allsmall,
+    exclusivefl,
+    fedmd,
+    fedmdp,
+    flexifed,
+    heterofl,
+    recipfl,
+)
 from ghn_fl.methods.registry import METHODS
 
-__all__ = ["METHODS", "allsmall", "exclusivefl", "flexifed", "heterofl", "recipfl"]
+__all__ = [
+    "METHODS",
+    "allsmall",
+    "exclusivefl",
+    "fedmd",
+    "fedmdp",
+    "flexifed",
+    "heterofl",
+    "recipfl",
+]

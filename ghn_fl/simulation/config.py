@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from ghn_fl.errors import ConfigError
 from ghn_fl.local import LocalConfig
 from ghn_fl.methods import METHODS
+from ghn_fl.simulation.public import held_part
 from zoo.registry import unknown
 
 T = TypeVar("T")
@@ -37,6 +38,9 @@ class RunConfig:
     classes_per_client: int = _setting(0, "Classes of every device, instead of alpha; 0: off.")
     validation: float = _setting(
         0.0, "Evaluate on this part of each device's training data, held out; 0: on its test data."
+    )
+    public: str = _setting(
+        "", "Public data: a data set, or heldout:0.1, a tenth of the training data taken away."
     )
     rounds: int = _setting(30, "Communication rounds.")
     sample: int = _setting(10, "Clients sampled in a round.")
@@ -78,7 +82,8 @@ class RunConfig:
                 "seed and client_deadline must be at least 0 and alpha above 0, got "
                 f"{self.seed}, {self.client_deadline} and {self.alpha}"
             )
-        self.local()  # raises if impossible
+        held_part(self.public)  # raises if impossible
+        self.local()
         self.method_config()
 
     def local(self) -> LocalConfig:

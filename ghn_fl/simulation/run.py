@@ -26,6 +26,7 @@ from ghn_fl.random import numpy_stream
 from ghn_fl.simulation import checkpoint, records
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.simulation.fleet import Tier, tiers_of
+from ghn_fl.simulation.public import HELDOUT, public_data
 from ghn_fl.simulation.sample import missing, sample
 from ghn_fl.simulation.world import Engine, World
 from ghn_fl.tree import all_finite
@@ -77,7 +78,7 @@ def run(
     """
     dataset = load(config.dataset, data_dir)
     tiers = tiers_of(config, dataset.in_channels)
-    world, clients = build_world(config, dataset, tiers)
+    world, clients = build_world(config, dataset, tiers, data_dir)
     method = METHODS[config.method].build(
         config.method_config(), setting_of(config, world, clients)
     )
@@ -106,11 +107,15 @@ def run(
 
 
 def build_world(
-    config: RunConfig, dataset: Dataset, tiers: Sequence[Tier]
+    config: RunConfig, dataset: Dataset, tiers: Sequence[Tier], data_dir: Path | None = None
 ) -> tuple[World, tuple[Client, ...]]:
-    """Data, partition and clients: the same for every method."""
+    """Data, partition and clients: the same for every method, given the same public data."""
+    entry = METHODS[config.method]
+    public, pool = public_data(
+        config.public or (HELDOUT if entry.public else ""), dataset, config.seed, data_dir
+    )
     shares = partition(
-        dataset.y_train,
+        dataset.y_train[pool],
         dataset.y_test,
         [
             PartitionTier(
@@ -124,8 +129,10 @@ def build_world(
         num_classes=dataset.num_classes,
         seed=config.seed,
     )
+    shares = tuple(dataclasses.replace(share, train=pool[share.train]) for share in shares)
+    others = public.others if public is not None and entry.public else 0
     task = {
-        "num_classes": dataset.num_classes,
+        "num_classes": dataset.num_classes + others,
         "in_channels": dataset.in_channels,
         "image_size": dataset.image_size,
     }
@@ -138,9 +145,10 @@ def build_world(
         seed=config.seed,
         task=task,
         validation=config.validation > 0,
+        public=public,
     )
     total = sum(len(share.train) for share in shares)
-    policy, settings = METHODS[config.method].models, config.method_config()
+    policy, settings = entry.models, config.method_config()
     fleet = [tier.model for tier in tiers]
     owners = [tier for tier in tiers for _ in range(tier.count)]
     clients = tuple(
@@ -176,6 +184,8 @@ def setting_of(config: RunConfig, world: World, clients: Sequence[Client]) -> Se
         graphs=traced,
         task=world.task,
         seed=int(numpy_stream(config.seed, "method").integers(2**31)),
+        epochs=config.epochs,
+        public_labels=None if world.public is None else world.public.y,
     )
 
 
@@ -256,8 +266,8 @@ def _round(
         "clients": [{"id": c.id, **r} for c, r in zip(clients, results, strict=True)]
         if results
         else [],
-        "bytes_down": sum(_bytes(w) for job in jobs for _, w in job.models),
-        "bytes_up": sum(_bytes(w) for answer in answers for w in answer.weights),
+        "bytes_down": sum(_down(job) for job in jobs),
+        "bytes_up": sum(_up(job, a) for job, a in zip(jobs, answers, strict=True)),
         "seconds": spent,
         "metrics": report,
     }
@@ -314,6 +324,8 @@ def describe(job: Job) -> dict[str, Any]:
 
 def _answer(job: Job, result: dict[str, Any]) -> Answer:
     failure = result.get("failure") or _unusable(job, result["weights"])
+    if not failure and (broken := all_finite(result["extras"])):
+        failure = f"its {broken[1:]} are not finite"
     if failure:
         return Answer(client=job.client, failure=failure)
     return Answer(
@@ -386,6 +398,17 @@ def _headline(tiers: Mapping[str, Mapping[str, float]]) -> dict[str, float | Non
         for key in ("accuracy", "loss", "accuracy_full")
         for name in (STRONG, WEAK)
     }
+
+
+def _down(job: Job) -> int:
+    """Bytes that a client is sent: weights, unless they stay with it, and what it is to digest."""
+    digests = sum(_bytes({"": r.digest["targets"]}) for r in job.recipes if r.digest is not None)
+    return digests + sum(_bytes(w) for _, w in job.models if not job.stays)
+
+
+def _up(job: Job, answer: Answer) -> int:
+    """Bytes that it sends back: weights, unless they stay with it, and what else was asked for."""
+    return _bytes(answer.extras) + sum(_bytes(w) for w in answer.weights if not job.stays)
 
 
 def _bytes(weights: Weights) -> int:

@@ -50,11 +50,11 @@ def missing(job: Job, tier: Tier, config: RunConfig, number: int) -> str:
     if stream.random() < config.dropout:
         return "dropped out"
     if config.client_deadline and tier.speed:
-        epochs = sum(
-            config.epochs if r.epochs is None else r.epochs
-            for r in job.recipes or (Recipe(),) * len(job.models)
-        )
-        needed = job.client.samples * epochs / tier.speed
+        recipes = job.recipes or (Recipe(),) * len(job.models)
+        epochs = sum(config.epochs if r.epochs is None else r.epochs for r in recipes)
+        digests = [r.digest for r in recipes if r.digest is not None]
+        public = sum(len(d["indices"]) * d["epochs"] for d in digests)
+        needed = (job.client.samples * epochs + public) / tier.speed
         if needed > config.client_deadline:
             return f"needs {needed:.1f} s, the deadline is {config.client_deadline:g} s"
     return ""

@@ -6,8 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from torch import Tensor
+
 from ghn_fl.data import ClientShare, Dataset
 from ghn_fl.local import LocalConfig
+
+
+@dataclass(frozen=True)
+class Public:
+    """Public data: images as uint8, with labels that the run's models can answer.
+
+    Attributes:
+        others: how many classes it adds to those of the run's own set; they come after them.
+    """
+
+    x: Tensor
+    y: Tensor
+    others: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +36,7 @@ class World:
         seed: of the run; everything random here depends on it, the round and the client only.
         task: what models are built for: num_classes, in_channels, image_size.
         validation: the shares' test samples are held-out training samples.
+        public: what everybody has; None if there is nothing.
     """
 
     dataset: Dataset
@@ -29,6 +45,7 @@ class World:
     seed: int
     task: dict[str, int]
     validation: bool = False
+    public: Public | None = None
 
 
 class Engine(Protocol):

@@ -44,6 +44,9 @@ def test_a_run_prints_its_rounds_and_its_table_and_writes_a_report(tmp_path: Pat
         ("--config broken.toml", "unknown setting 'rouns'; did you mean 'rounds'"),
         ("--preset recipfl-mnis", "did you mean 'recipfl-mnist'"),
         ("--dataset mnist --data-dir data", "mnist.npz"),
+        ("--public heldout:1.5", "above 0 and below 1, got 'heldout:1.5'"),
+        ("--public femnist --data-dir data", "femnist is not in the data folder"),
+        ("--method fedmd --public synthetic", "has images of 16x16 with 1 channel"),
     ],
 )
 def test_wrong_input_is_one_line_and_nothing_is_written(

@@ -14,7 +14,11 @@ from ghn_fl.simulation.fleet import tiers_of
 from ghn_fl.simulation.run import build_world, describe, setting_of
 from ghn_fl.types import Answer, Job, Method, Train
 
-OPTIONS = {"recipfl": {"ghn.width": 16, "ghn.decoder_width": 16}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "recipfl": {"ghn.width": 16, "ghn.decoder_width": 16},
+    "fedmd": {"pretrain_epochs": 1, "private_init_epochs": 1, "align": 50},
+    "fedmdp": {"pretrain_epochs": 1, "private_init_epochs": 1, "align": 50, "stragglers": 0.5},
+}
 
 
 class Bed:
