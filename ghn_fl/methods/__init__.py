@@ -8,6 +8,7 @@ from ghn_fl.methods import (
     flexifed,
     heterofl,
     recipfl,
+    recipfl_paper,
 )
 from ghn_fl.methods.registry import METHODS
 
@@ -20,4 +21,5 @@ __all__ = [
     "flexifed",
     "heterofl",
     "recipfl",
+    "recipfl_paper",
 ]

@@ -1,0 +1,48 @@
+"""A hypernetwork in a method's state, and what it is told about a client of the fleet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ghn_fl.hypernet.client import Client as Descriptor
+from ghn_fl.hypernet.config import GHNConfig
+from ghn_fl.hypernet.ghn import GHN
+from ghn_fl.optim import AdamState
+from ghn_fl.types import Client, Setting, State
+
+
+def design_for(design: GHNConfig, setting: Setting) -> GHNConfig:
+    """The design with the task's number of classes and, for `descriptor="id"`, of clients."""
+    clients = len(setting.clients) if design.descriptor == "id" else 0
+    return replace(design, num_classes=setting.num_classes, num_clients=clients)
+
+
+def fresh(design: GHNConfig, seed: int) -> GHN:
+    """A hypernetwork with random parameters that depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return GHN(design)
+
+
+def to_state(ghn: GHN, adam: AdamState) -> State:
+    """The hypernetwork and its optimizer as plain data and tensors."""
+    moments = {"step": adam.step, "first": dict(adam.first), "second": dict(adam.second)}
+    return {"ghn": dict(ghn.state_dict()), "adam": moments}
+
+
+def from_state(design: GHNConfig, state: State) -> tuple[GHN, AdamState]:
+    """What `to_state` took apart."""
+    with torch.device("meta"):
+        ghn = GHN(design)
+    ghn.load_state_dict(state["ghn"], assign=True)
+    adam = state["adam"]
+    return ghn.requires_grad_().train(), AdamState(adam["step"], adam["first"], adam["second"])
+
+
+def descriptor(design: GHNConfig, client: Client) -> Descriptor:
+    """What tells a client apart under this design."""
+    if design.descriptor == "histogram":
+        return torch.tensor(client.mix)
+    return client.id if design.descriptor == "id" else None
