@@ -119,7 +119,7 @@ def index_map(
 
 def take(weights: Mapping[str, Tensor], where: IndexMap) -> dict[str, Tensor]:
     """The sub-model's tensors, copied out of the parent's."""
-    return {name: _of(weights, name)[_grid(index)] for name, index in where.items()}
+    return {name: _of(weights, name)[grid(index)] for name, index in where.items()}
 
 
 def put(
@@ -134,7 +134,7 @@ def put(
         if tuple(part[name].shape) != shape:
             raise SpecError(f"{name} must have shape {shape}, got {tuple(part[name].shape)}")
         whole = _of(weights, name).clone()
-        whole[_grid(index)] = part[name]
+        whole[grid(index)] = part[name]
         result[name] = whole
     return result
 
@@ -144,6 +144,17 @@ def coverage(weights: Mapping[str, Tensor], where: IndexMap) -> dict[str, Tensor
     zeros = {name: torch.zeros_like(w, dtype=torch.float32) for name, w in weights.items()}
     ones = {name: torch.ones([len(i) for i in index]) for name, index in where.items()}
     return put(zeros, ones, where)
+
+
+def grid(index: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Index vectors shaped so that together they address the block where they cross.
+
+    >>> torch.arange(9).reshape(3, 3)[grid((torch.tensor([0, 2]), torch.tensor([1, 2])))]
+    tensor([[1, 2],
+            [7, 8]])
+    """
+    n = len(index)
+    return tuple(i.reshape([-1 if k == d else 1 for k in range(n)]) for d, i in enumerate(index))
 
 
 def _indices(axis: Axis, keep: Keep) -> Tensor:
@@ -161,12 +172,6 @@ def _indices(axis: Axis, keep: Keep) -> Tensor:
         parts.append(start + layout[:, units].flatten())
         start += segment.size
     return torch.cat(parts)
-
-
-def _grid(index: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Index vectors shaped so that together they address the block where they cross."""
-    n = len(index)
-    return tuple(i.reshape([-1 if k == d else 1 for k in range(n)]) for d, i in enumerate(index))
 
 
 def _child_groups(parent: nn.Module, child: nn.Module) -> dict[str, int]:
