@@ -17,6 +17,7 @@ import zoo
 from ghn_fl import losses
 from ghn_fl.errors import ConfigError
 from ghn_fl.types import Recipe
+from zoo.staged import StagedNet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,23 +273,39 @@ def unload(model: nn.Module) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Score:
-    """Accuracy and mean loss on a test set, and accuracy by class (nan where there is none)."""
+    """Accuracy and mean loss on a test set, and accuracy by class (nan where there is none).
+
+    `exits` is the accuracy of every exit, shallow to deep; empty if there is just one.
+    """
 
     accuracy: float
     loss: float
     by_class: tuple[float, ...]
+    exits: tuple[float, ...] = ()
 
 
 def evaluate(model: nn.Module, x: Tensor, y: Tensor, num_classes: int) -> Score:
     """How well the model does on a test set."""
     model.eval()
+    several = isinstance(model, StagedNet) and len(model.exits) > 1
     hits, loss = [], 0.0
     with torch.no_grad():
         for part_x, part_y in zip(x.split(1000), y.split(1000), strict=True):
-            logits = logits_of(model(part_x))
-            loss += float(F.cross_entropy(logits, part_y, reduction="sum"))
-            hits.append(logits.argmax(1) == part_y)
-    hit = torch.cat(hits).double()
+            answers = [logits_of(model(part_x))] if not several else _answers(model, part_x)
+            loss += float(F.cross_entropy(answers[0], part_y, reduction="sum"))
+            hits.append(torch.stack([logits.argmax(1) == part_y for logits in answers]))
+    hit, *exits = torch.cat(hits, 1).double()
     count = torch.bincount(y, minlength=num_classes)
     right = torch.zeros(num_classes, dtype=torch.double).index_add(0, y, hit)
-    return Score(float(hit.mean()), loss / len(y), tuple((right / count).tolist()))
+    return Score(
+        float(hit.mean()),
+        loss / len(y),
+        tuple((right / count).tolist()),
+        tuple(float(e.mean()) for e in exits),
+    )
+
+
+def _answers(model: nn.Module, x: Tensor) -> list[Tensor]:
+    """The logits of the ensemble, then those of every exit."""
+    output = zoo.run(model, x)
+    return [output.logits, *output.exits]

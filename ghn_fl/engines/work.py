@@ -115,6 +115,8 @@ def _evaluate(bench: Bench, task: dict[str, Any], generator: torch.Generator) ->
         model, normalise(x[share.test], dataset), y[share.test], dataset.num_classes
     )
     result: dict[str, Any] = {"accuracy": score.accuracy, "loss": score.loss}
+    if score.exits:
+        result["accuracy_exits"] = list(score.exits)
     if task["full"]:
         whole = local.evaluate(
             model, normalise(dataset.x_test, dataset), dataset.y_test, dataset.num_classes

@@ -2,11 +2,13 @@
 
 from ghn_fl.methods import (
     allsmall,
+    depthfl,
     exclusivefl,
     fedmd,
     fedmdp,
     flexifed,
     heterofl,
+    inclusivefl,
     recipfl,
     recipfl_paper,
 )
@@ -15,11 +17,13 @@ from ghn_fl.methods.registry import METHODS
 __all__ = [
     "METHODS",
     "allsmall",
+    "depthfl",
     "exclusivefl",
     "fedmd",
     "fedmdp",
     "flexifed",
     "heterofl",
+    "inclusivefl",
     "recipfl",
     "recipfl_paper",
 ]

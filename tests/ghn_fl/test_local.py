@@ -102,6 +102,22 @@ def test_scores_by_hand() -> None:
     assert score.loss == pytest.approx((right + wrong) / 2, rel=1e-5)
 
 
+def test_every_exit_has_a_score() -> None:
+    torch.manual_seed(0)
+    model = zoo.build("lenet5-exits").eval()
+    x, y = torch.randn(30, 1, 28, 28), torch.arange(30) % 10
+    score = local.evaluate(model, x, y, 10)
+    with torch.no_grad():
+        exits = zoo.run(model, x).exits
+    expected = [float((z.argmax(1) == y).double().mean()) for z in exits]
+    assert list(score.exits) == pytest.approx(expected) and len(expected) == 2
+    ensemble = (exits[0] + exits[1]) / 2
+    assert score.accuracy == pytest.approx(float((ensemble.argmax(1) == y).double().mean()))
+    assert score.loss == pytest.approx(float(F.cross_entropy(ensemble, y)), rel=1e-5)
+    for spec in ("lenet5", "lenet5-d1-exits"):  # one exit only
+        assert local.evaluate(zoo.build(spec), x, y, 10).exits == ()
+
+
 def test_a_last_batch_of_one_is_left_out() -> None:
     model = zoo.build("lenet5-d1")  # its BatchNorm could take one image, others could not
     data = Samples(torch.randn(5, 1, 28, 28), torch.arange(5))

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import zoo
+from zoo.nesting import fitting, nested
 
 zoo.torchvision_fix.install()
 transformers = pytest.importorskip("transformers")
@@ -51,6 +52,16 @@ def test_parts_of_the_model(bert_folder: Path) -> None:
     assert parts["bert.embeddings.word_embeddings"] == "stem"
     assert parts["bert.encoder.layer.2.output.dense"] == "block"
     assert parts["bert.pooler.dense"] == parts["classifier"] == "head"
+
+
+def test_models_of_several_depths_are_nested(bert_folder: Path) -> None:
+    # a list of one layer says nothing by itself; the largest model's layers do
+    one, two, full = nested([f"hf:{bert_folder}{depth}" for depth in ("", "-d1", "-d2")])
+    assert (one.depth, two.depth, full.depth) == (1, 2, 3)
+    assert not any("classifier" in name or "pooler" in name for name in one.levels)
+    name = "bert.encoder.layer.{}.output.dense.weight"
+    assert one.levels[name.format(0)] == 1
+    assert fitting(two, full)[name.format(1)] == (name.format(1), name.format(2))
 
 
 def test_budget_needs_no_weights(bert_folder: Path, tmp_path: Path) -> None:
