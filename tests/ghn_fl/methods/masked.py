@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import zoo
+from ghn_fl.engines.work import Bench
+from ghn_fl.local import dense_groups
 from ghn_fl.methods import METHODS
 from ghn_fl.types import Answer, Client, Job, Method, Setting, Train, Weights
+from tests.ghn_fl.methods.bed import Bed
 from zoo import ModelSpec
 
 IMAGES = {"num_classes": 10, "in_channels": 1, "image_size": 16}
@@ -94,10 +98,7 @@ def active(value: Callable[[Job], float]) -> Callable[[Job], dict[str, Tensor]]:
     """Every hidden dense unit of a client has one activation."""
 
     def extras(job: Job) -> dict[str, Tensor]:
-        from ghn_fl.local import dense_groups
-
-        task = IMAGES if "lstm" not in str(job.models[0][0]) else {}
-        model = zoo.build(job.models[0][0], **task)
+        model = zoo.build(job.models[0][0], **IMAGES)
         sizes = zoo.slicing.groups(model)
         return {
             f"activation/{group}": torch.full((sizes[group],), value(job))
@@ -105,3 +106,9 @@ def active(value: Callable[[Job], float]) -> Callable[[Job], dict[str, Tensor]]:
         }
 
     return extras
+
+
+def learn_faster(bed: Bed) -> None:
+    """Larger steps in smaller batches, for tests that want to see a loss fall."""
+    config = replace(bed.world.config, lr=0.2, batch_size=32)
+    bed.bench = Bench(replace(bed.world, config=config))
