@@ -94,7 +94,7 @@ def models(config: Config, own: ModelSpec, fleet: Sequence[ModelSpec]) -> tuple[
     large, small = max(fleet, key=zoo.num_parameters), min(fleet, key=zoo.num_parameters)
     trained = small if config.serving == "hms" else own
     used = large if config.evaluate == "global" else trained
-    return tuple(dict.fromkeys((used, trained, *(s for s in (own,) if s == large))))
+    return tuple(dict.fromkeys((used, trained, *([own] if own == large else []))))
 
 
 def build(config: Config, setting: Setting) -> Method:
