@@ -206,8 +206,9 @@ def watched(model: nn.Module, wanted: bool) -> Iterator[dict[str, Callable[[], T
     hooks = []
 
     def add(group: str, out: Tensor) -> None:
+        out = out.detach().relu().flatten(0, -2)  # of texts every token counts
         total, count = sums.get(group, (torch.zeros(out.shape[1]), 0))
-        sums[group] = total + out.detach().relu().sum(0), count + len(out)
+        sums[group] = total + out.sum(0), count + len(out)
 
     for path, group in dense_groups(model).items() if wanted else ():
         hook = partial(lambda group, _, __, out: add(group, out), group)
@@ -228,6 +229,7 @@ def dense_groups(model: nn.Module) -> dict[str, str]:
         if isinstance(model.get_submodule(path), nn.Linear)
         and len(wire.out) == 1
         and wire.out[0].group is not None
+        and wire.out[0].size == wire.out[0].units  # not the features of attention heads
     }
 
 

@@ -1,12 +1,14 @@
 """The methods, one file a paper; importing this registers all of them."""
 
 from ghn_fl.methods import (
+    afd,
     allsmall,
     depthfl,
     exclusivefl,
     fedmd,
     fedmdp,
     flexifed,
+    hasaas,
     heterofl,
     inclusivefl,
     recipfl,
@@ -16,12 +18,14 @@ from ghn_fl.methods.registry import METHODS
 
 __all__ = [
     "METHODS",
+    "afd",
     "allsmall",
     "depthfl",
     "exclusivefl",
     "fedmd",
     "fedmdp",
     "flexifed",
+    "hasaas",
     "heterofl",
     "inclusivefl",
     "recipfl",

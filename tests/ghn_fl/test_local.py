@@ -198,6 +198,20 @@ def test_activations_are_means_over_all_samples() -> None:
     )
 
 
+def test_activations_of_texts_are_means_over_all_tokens_and_leave_out_heads() -> None:
+    torch.manual_seed(0)
+    model = zoo.build("bert_tiny-d1", vocab_size=9).eval()
+    groups = local.dense_groups(model)
+    assert set(groups.values()) == {"stages.1.middle", "exit1.pooler"}
+    outputs: list[torch.Tensor] = []
+    model.get_submodule("stages.1.up").register_forward_hook(lambda *a: outputs.append(a[2]))
+    with local.watched(model, True) as means:
+        for size in (2, 1):
+            model(torch.randint(9, (size, 5)))
+    every_token = torch.cat([out.relu().flatten(0, 1) for out in outputs])  # 15 of 512 units
+    torch.testing.assert_close(means["stages.1.middle"](), every_token.mean(0))
+
+
 def test_static_statistics_are_those_of_the_final_weights() -> None:
     torch.manual_seed(0)
     model = zoo.build("lenet5-d1")
