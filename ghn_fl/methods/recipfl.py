@@ -58,23 +58,23 @@ class Config:
         update: how the hypernetwork learns.
         transfer: knowledge transfer on devices that train more than one model (Eq. 9).
         momentum: beta of the priors' steps; 0: the mean of FedAvg.
-        ramp: rounds in which the momentum grows to beta; the first steps are too large for more.
-        window: what is served for use is the mean of the prior over this last part of its steps,
-            such as 0.2; 0: the prior itself.
+        settle: rounds before the momentum begins: the first steps are large enough.
+        window: what is served for use is the mean of the prior over this last part of its steps;
+            0: the prior itself.
     """
 
     ghn: GHNConfig = field(default_factory=GHNConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     transfer: bool = True
-    momentum: float = 0.5
-    ramp: int = 20
+    momentum: float = 0.7
+    settle: int = 20
     window: float = 0.15
 
     def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1 or not 0 <= self.window < 1 or self.ramp < 0:
+        if not 0 <= self.momentum < 1 or not 0 <= self.window < 1 or self.settle < 0:
             raise ConfigError(
-                "momentum and window must be from 0 to below 1 and ramp at least 0, "
-                f"got {self.momentum}, {self.window} and {self.ramp}"
+                "momentum and window must be from 0 to below 1 and settle at least 0, "
+                f"got {self.momentum}, {self.window} and {self.settle}"
             )
         if self.ghn.descriptor == "id":
             raise ConfigError(
@@ -181,7 +181,7 @@ def build(config: Config, setting: Setting) -> Method:
 
 def _step(state: State, spec: str, move: Mapping[str, Tensor], config: Config) -> None:
     """Move one architecture's prior, in a state that is ours to change."""
-    beta = config.momentum * min(1.0, state["t"] / max(1, config.ramp))
+    beta = config.momentum if state["t"] > config.settle else 0.0
     speed = {n: beta * v + move[n] for n, v in state["speed"][spec].items()}
     prior = {n: p + speed[n] for n, p in state["prior"][spec].items()}
     steps = state["steps"][spec] + 1
