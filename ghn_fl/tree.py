@@ -42,6 +42,25 @@ def flatten(state: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
     raise TypeError(f"a state holds tensors and plain data, got {type(state)} at {path or '/'}")
 
 
+def unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, each in memory of its own, as safetensors wants them.
+
+    >>> a = torch.zeros(2)
+    >>> b = unshared({"a": a, "same": a, "part": a[:1]})
+    >>> len({t.untyped_storage().data_ptr() for t in b.values()})
+    3
+    """
+    seen: set[int] = set()
+    separate = {}
+    for name, tensor in tensors.items():
+        place = tensor.untyped_storage().data_ptr()
+        whole = tensor.untyped_storage().nbytes() == tensor.nbytes
+        fresh = whole and place not in seen
+        separate[name] = tensor.contiguous() if fresh else tensor.clone().contiguous()
+        seen.add(place)
+    return separate
+
+
 def unflatten(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
     """The state that `flatten` took apart; tuples come back as lists."""
     if isinstance(skeleton, dict):

@@ -7,14 +7,14 @@ from typing import Any
 
 from safetensors.torch import load, save
 
-from ghn_fl.tree import flatten, unflatten
+from ghn_fl.tree import flatten, unflatten, unshared
 
 
 def encode(content: Any) -> bytes:
     """Nested plain data and tensors as bytes."""
     skeleton, tensors = flatten(content)
     head = json.dumps(skeleton).encode()
-    body: bytes = save({name: t.contiguous() for name, t in tensors.items()})
+    body: bytes = save(unshared(tensors))
     return len(head).to_bytes(8, "big") + head + body
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import save as to_bytes
 
 from ghn_fl.errors import RunError
 from ghn_fl.files import write_atomic
-from ghn_fl.tree import flatten, unflatten
+from ghn_fl.tree import flatten, unflatten, unshared
 
 VERSION = 1
 FILE = Path("checkpoint") / "state.safetensors"
@@ -26,7 +26,7 @@ def save(folder: Path, number: int, state: Any) -> None:
         "skeleton": json.dumps(skeleton),
     }
     (folder / FILE).parent.mkdir(exist_ok=True)
-    write_atomic(folder / FILE, to_bytes({k: t.contiguous() for k, t in tensors.items()}, metadata))
+    write_atomic(folder / FILE, to_bytes(unshared(tensors), metadata))
 
 
 def load(folder: Path) -> tuple[int, Any] | None:
