@@ -14,8 +14,10 @@ from ghn_fl.simulation.fleet import tiers_of
 from ghn_fl.simulation.run import build_world, describe, setting_of
 from ghn_fl.types import Answer, Job, Method, Train
 
+SMALL = {"ghn.width": 16, "ghn.decoder_width": 16}
 OPTIONS: dict[str, dict[str, Any]] = {
-    "recipfl": {"ghn.width": 16, "ghn.decoder_width": 16},
+    "recipfl": SMALL,
+    "recipfl-paper": SMALL,
     "fedmd": {"pretrain_epochs": 1, "private_init_epochs": 1, "align": 50},
     "fedmdp": {"pretrain_epochs": 1, "private_init_epochs": 1, "align": 50, "stragglers": 0.5},
 }
@@ -36,8 +38,8 @@ class Bed:
         dataset = load("synthetic", None)
         tiers = tiers_of(self.config, dataset.in_channels)
         self.world, self.clients = build_world(self.config, dataset, tiers)
-        setting = setting_of(self.config, self.world, self.clients)
-        self.method: Method = METHODS[name].build(self.config.method_config(), setting)
+        self.setting = setting_of(self.config, self.world, self.clients)
+        self.method: Method = METHODS[name].build(self.config.method_config(), self.setting)
         self.bench = Bench(self.world)
 
     def train(self, number: int) -> Train:

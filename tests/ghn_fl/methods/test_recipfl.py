@@ -1,118 +1,150 @@
-"""RecipFL's own rules, beyond the contract of all methods."""
+"""RecipFL with a prior: its own rules, beyond the contract of all methods."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 import torch
 
 from ghn_fl.errors import ConfigError
+from ghn_fl.hypernet import Request
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.tree import equal
-from ghn_fl.types import Answer, Job
-from tests.ghn_fl.methods.bed import Bed
+from ghn_fl.types import Answer, Job, State, Train
+from tests.ghn_fl.methods.bed import SMALL, Bed
+
+SMALLEST = "lenet5-d1"
 
 
-def watched(bed: Bed, jobs: list[Job], answers: list[Answer]):  # type: ignore[no-untyped-def]
-    def train(asked: Sequence[Job]) -> list[Answer]:
-        jobs.extend(asked)
-        answers.extend(bed.train(1)(asked))
-        return answers
+def moved(by: Mapping[int, float]) -> Train:
+    """Clients that add a number to every weight; those that are not named fail."""
+
+    def train(jobs: Sequence[Job]) -> list[Answer]:
+        return [
+            Answer(
+                client=job.client,
+                weights=tuple(
+                    {n: w + by[job.client.id] for n, w in given.items()} for _, given in job.models
+                ),
+                samples=job.client.samples,
+            )
+            if job.client.id in by
+            else Answer(client=job.client, failure="dropped out")
+            for job in jobs
+        ]
 
     return train
 
 
-def test_what_unsampled_clients_sent_is_kept() -> None:
+def shift(after: State, before: State, spec: str, key: str = "prior") -> float:
+    """By how much all weights of a prior have moved; they must agree."""
+    (by,) = {
+        round(float(d), 4)
+        for n, w in after[key][spec].items()
+        for d in (w - before[key][spec][n]).flatten()
+    }
+    return by
+
+
+def test_a_prior_moves_by_the_clients_mean_weighted_by_samples() -> None:
     bed = Bed("recipfl")
-    first, _ = bed.method.run_round(bed.method.init(), bed.clients, bed.train(1))
-    second, _ = bed.method.run_round(first, bed.clients[:1], bed.train(2))
-    absent, present = bed.clients[-1], bed.clients[0]
-    assert len(first["current"]) == 5  # the strong client has two models
-    key = f"{absent.id} {absent.models[0]}"
-    assert equal(first["current"][key], second["current"][key])
-    key = f"{present.id} {present.models[0]}"
-    assert not equal(first["current"][key], second["current"][key])
+    strong, one, other, _ = bed.clients
+    state = bed.method.init()
+    after, _ = bed.method.run_round(state, [strong, one, other], moved({0: 0.5, 1: -1, 2: 2}))
+    n = [c.samples for c in bed.clients]
+    expected = (0.5 * n[0] - 1 * n[1] + 2 * n[2]) / (n[0] + n[1] + n[2])
+    assert shift(after, state, SMALLEST) == pytest.approx(expected, abs=2e-4)
+    assert shift(after, state, "lenet5") == 0.5  # the strong one alone has it
 
 
-@pytest.mark.parametrize("source", ["client_last", "generated_last"])
-def test_nodes_are_encoded_with_what_was_sent_or_given(source: str) -> None:
-    bed, jobs, answers = Bed("recipfl", q_source=source), list[Job](), list[Answer]()
-    client = bed.clients[1]
-    state, _ = bed.method.run_round(bed.method.init(), [client], watched(bed, jobs, answers))
-    kept = state["current"][f"{client.id} {client.models[0]}"]
-    given, sent = jobs[0].models[0][1], answers[0].weights[0]
-    assert equal(kept, dict(sent if source == "client_last" else given))
-    assert not equal(dict(given), dict(sent))
-
-
-def test_a_strong_client_trains_both_models_and_both_teach_the_server() -> None:
-    bed, jobs, answers = Bed("recipfl"), list[Job](), list[Answer]()
-    strong = bed.clients[0]
-    bed.method.run_round(bed.method.init(), [strong], watched(bed, jobs, answers))
-    assert [str(spec) for spec, _ in jobs[0].models] == ["lenet5", "lenet5-d1"]
-    assert [r.teacher for r in jobs[0].recipes] == [None, 0] and len(answers[0].weights) == 2
-
-    def spoil(index: int):  # type: ignore[no-untyped-def]
-        def train(asked: Sequence[Job]) -> list[Answer]:
-            (answer,) = bed.train(1)(asked)
-            weights = list(answer.weights)
-            weights[index] = dict(asked[0].models[index][1])  # this model did not move
-            return [Answer(client=strong, weights=tuple(weights), samples=answer.samples)]
-
-        return train
-
-    both, _ = bed.method.run_round(bed.method.init(), [strong], bed.train(1))
-    for index in (0, 1):
-        one, _ = bed.method.run_round(bed.method.init(), [strong], spoil(index))
-        assert not equal(one["ghn"], both["ghn"])
-
-
-def test_without_transfer_the_small_model_learns_from_labels_alone() -> None:
-    def trained(transfer: bool) -> list[Answer]:
-        bed, answers = Bed("recipfl", transfer=transfer), list[Answer]()
-        bed.method.run_round(bed.method.init(), bed.clients[:1], watched(bed, [], answers))
-        return answers
-
-    with_it, without = trained(True)[0], trained(False)[0]
-    assert equal(dict(with_it.weights[0]), dict(without.weights[0]))  # the large one is the same
-    assert not equal(dict(with_it.weights[1]), dict(without.weights[1]))
-
-
-def test_messages_hold_parameters_only() -> None:
-    bed, jobs = Bed("recipfl"), list[Job]()
-    bed.method.run_round(bed.method.init(), bed.clients, watched(bed, jobs, []))
-    for job in jobs:
-        for _, weights in job.models:
-            assert not any("running" in name or "num_batches" in name for name in weights)
-        if job.client.tier == "weak":
-            assert [str(spec) for spec, _ in job.models] == ["lenet5-d1"]
-
-
-def test_bad_settings() -> None:
-    with pytest.raises(ConfigError, match="q_source must be client_last or generated_last"):
-        RunConfig(options={"q_source": "nowhere"})
-
-
-def test_a_hypernetwork_can_be_taken_out_of_the_state() -> None:
+def test_an_architecture_without_answers_keeps_its_prior() -> None:
     bed = Bed("recipfl")
-    assert bed.method.hypernetwork is not None
-    ghn = bed.method.hypernetwork(bed.method.init())
-    client = bed.clients[1]
-    (served,) = bed.method.personalize(bed.method.init(), [client])
-    graph_weights = ghn.generate_many([_request(bed, client.id)])[0]  # type: ignore[attr-defined]
-    assert all(torch.equal(served[n], w) for n, w in graph_weights.items())
+    state = bed.method.init()
+    after, _ = bed.method.run_round(state, bed.clients, moved({1: 1.0}))
+    assert equal(after["prior"]["lenet5"], state["prior"]["lenet5"])
+    assert after["steps"] == {"lenet5": 0, SMALLEST: 1}
 
 
-def _request(bed: Bed, number: int):  # type: ignore[no-untyped-def]
-    from ghn_fl import Request
-    from ghn_fl.simulation.run import setting_of
+def test_momentum_begins_after_the_rounds_of_settling() -> None:
+    # moves of 1, 1, 1 with beta 0.5 from the third round on: 1, 1, then 0.5 * 1 + 1
+    bed = Bed("recipfl", momentum=0.5, settle=2)
+    state, shifts = bed.method.init(), []
+    for _ in range(4):
+        after, _ = bed.method.run_round(state, bed.clients[1:2], moved({1: 1.0}))
+        shifts.append(shift(after, state, SMALLEST))
+        state = after
+    assert shifts == pytest.approx([1, 1, 1.5, 1.75], abs=1e-3)
 
-    client = bed.clients[number]
-    setting = setting_of(bed.config, bed.world, bed.clients)
-    spec = client.models[0]
-    return Request(
-        graph=setting.graphs[spec],
-        client=torch.tensor(client.mix),
-        current=setting.initial[spec],
-    )
+
+def test_what_is_served_for_use_is_a_mean_over_the_last_steps() -> None:
+    # window 0.75, moves of 1: the mean is over max(1, 0.75 n) values: 1, 1.5, 2.25
+    #   step 1: 1; step 2: 1 + (2 - 1) / 1.5 = 5/3; step 3: 5/3 + (3 - 5/3) / 2.25 = 2.2593
+    bed = Bed("recipfl", momentum=0.0, window=0.75)
+    start = state = bed.method.init()
+    for expected in (1, 5 / 3, 2.2593):
+        state, _ = bed.method.run_round(state, bed.clients[1:2], moved({1: 1.0}))
+        assert shift(state, start, SMALLEST, "mean") == pytest.approx(expected, abs=1e-3)
+
+
+def test_without_a_descriptor_everybody_is_served_the_prior() -> None:
+    bed = Bed("recipfl", **{"ghn.descriptor": "none"})
+    state, _ = bed.method.run_round(bed.method.init(), bed.clients, bed.train(1))
+    for client, weights in zip(
+        bed.clients, bed.method.personalize(state, bed.clients), strict=True
+    ):
+        prior = state["prior"][str(client.models[0])]
+        assert all(torch.allclose(w, prior[n], atol=1e-6) for n, w in weights.items())
+
+
+def test_without_hypernetwork_transfer_and_momentum_it_is_fedavg_by_architecture() -> None:
+    plain: dict[str, Any] = {"ghn.descriptor": "none", "transfer": False, "momentum": 0.0}
+    ours, theirs = Bed("recipfl", window=0.0, **plain), Bed("exclusivefl")
+    served = []
+    for bed in (ours, theirs):
+        state = bed.method.init()
+        for number in (1, 2):  # weak devices only: the strong one's small model would join
+            state, _ = bed.method.run_round(state, bed.clients[1:], bed.train(number))
+        served.append(bed.method.personalize(state, bed.clients[1:]))
+    for a, b in zip(*served, strict=True):
+        assert all(torch.allclose(a[n], b[n], atol=1e-5) for n in a)
+
+
+def test_clients_differ_from_the_prior_by_what_sets_them_apart() -> None:
+    bed = Bed("recipfl")
+    state, _ = bed.method.run_round(bed.method.init(), bed.clients, bed.train(1))
+    one, other = bed.method.personalize(state, bed.clients[1:3])
+    assert not equal(dict(one), dict(other))
+    # by samples, the differences of all who train an architecture sum to about nothing
+    prior = state["mean"][SMALLEST]
+    apart = [(w[n] - prior[n]).norm() for w in (one, other) for n in w]
+    assert max(apart) < 0.5 * max(w.norm() for w in prior.values())
+
+
+def test_the_hypernetwork_learns_to_make_what_came_back() -> None:
+    bed = Bed("recipfl")
+    state, target = bed.method.init(), None
+    errors = []
+    for _ in range(30):
+        state, _ = bed.method.run_round(state, bed.clients[1:2], moved({1: 0.0}))
+        target = state["prior"][SMALLEST]  # nobody moves, so this is what always comes back
+        ghn = bed.method.hypernetwork(state)  # type: ignore[misc]
+        request = Request(
+            graph=bed.setting.graphs[bed.clients[1].models[0]],
+            client=torch.tensor(bed.clients[1].mix),
+            current=target,
+        )
+        (made,) = ghn.generate_many([request])  # type: ignore[attr-defined]
+        errors.append(sum(float((made[n] - target[n]).square().sum()) for n in target))
+    assert errors[-1] < 0.5 * errors[0]
+
+
+def test_settings_that_cannot_be() -> None:
+    for options, says in (
+        ({"momentum": 1.0}, "momentum and window must be"),
+        ({"settle": -1}, "settle at least 0"),
+        ({"ghn.descriptor": "id", "ghn.num_clients": 4}, "take the method recipfl-paper"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            RunConfig(method="recipfl", options=SMALL | options)
