@@ -144,20 +144,21 @@ def _label(axes: Axes, places: Mapping[str, Sequence[tuple[float, float]]]) -> N
     }
     frame = axes.get_window_extent()
     room = (frame.x0 * scale, frame.y0 * scale, frame.x1 * scale, frame.y1 * scale)
-    taken: list[Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y in middles.values()]
+    taken = [_around(x, y, 5, 5) for x, y in middles.values()]
+    for points in places.values():
+        taken += [_around(*(axes.transData.transform(p) * scale), 2, 2) for p in points]
+        taken += _bars(axes, points, scale)
     for name, (x, y) in sorted(middles.items(), key=lambda item: -item[1][1]):
         width = LETTER * len(name)
-        place = min(
+        place = min(  # the first of equals
             _candidates(x, y, width),
-            key=lambda box: (
-                sum(_overlap(box, other) for other in taken) + 3 * _outside(box, room),
-                math.dist((x, y), _centre(box)),
-            ),
+            key=lambda box: sum(_overlap(box, t) for t in taken) + 3 * _outside(box, room),
         )
         taken.append(place)
         shift = (place[0] - x, place[1] - y)
         (right, _), (up, _) = _middle(places[name])
-        far = min(abs(shift[0]), abs(shift[0] + width), abs(shift[1]), abs(shift[1] + LINE)) > 12
+        nearest = min(_distance(place, *middle) for middle in middles.values())
+        far = _distance(place, x, y) > min(12.0, nearest + 1)
         axes.annotate(
             name,
             (right, up),
@@ -165,7 +166,15 @@ def _label(axes: Axes, places: Mapping[str, Sequence[tuple[float, float]]]) -> N
             textcoords="offset points",
             fontsize=9,
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": INK[0], "linewidth": 0.5} if far else None,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": INK[0],
+                "linewidth": 0.5,
+                "shrinkA": 0,
+                "shrinkB": 0,
+            }
+            if far
+            else None,
         )
 
 
@@ -189,8 +198,27 @@ def _outside(box: Box, room: Box) -> float:
     return (box[2] - box[0]) * (box[3] - box[1]) - _overlap(box, room)
 
 
-def _centre(box: Box) -> tuple[float, float]:
-    return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+def _distance(box: Box, x: float, y: float) -> float:
+    """From the box to a point beside it."""
+    across = max(box[0] - x, 0.0, x - box[2])
+    return math.hypot(across, max(box[1] - y, 0.0, y - box[3]))
+
+
+def _around(x: float, y: float, across: float, up: float) -> Box:
+    return (x - across, y - up, x + across, y + up)
+
+
+def _bars(axes: Axes, points: Sequence[tuple[float, float]], scale: float) -> list[Box]:
+    """What the bars of a mean cover."""
+    if not points:
+        return []
+    (x, across), (y, up) = _middle(points)
+    ends = axes.transData.transform([(x - across, y - up), (x + across, y + up)]) * scale
+    (left, bottom), (right, top) = ends
+    return [
+        (left, (bottom + top) / 2 - 1, right, (bottom + top) / 2 + 1),
+        ((left + right) / 2 - 1, bottom, (left + right) / 2 + 1, top),
+    ]
 
 
 def _middle(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
