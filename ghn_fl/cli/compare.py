@@ -59,7 +59,7 @@ def compare(
     chosen = grid.read_tuned(tuned) if tuned is not None else {}
     data_dir = given.pop("data_dir", None)
     values = layered(given.pop("preset", None), given.pop("config", None), given)
-    base = grid.shared(values, rival, data_dir)
+    base = grid.shared(values, names, rival, data_dir)
     own = {
         name: grid.merge(grid.options_of(values, name), chosen.get(name, {}), own.get(name, {}))
         for name in names

@@ -53,7 +53,7 @@ def tune(
     data_dir = given.pop("data_dir", None)
     values = layered(given.pop("preset", None), given.pop("config", None), given)
     values.setdefault("validation", 0.2)
-    base = grids.shared(values, grids.parse_against(None, names), data_dir)
+    base = grids.shared(values, names, grids.parse_against(None, names), data_dir)
     if not base.validation:
         raise ConfigError("validation must be above 0 to tune: test data is for the comparison")
     own = {name: grids.merge(grids.options_of(values, name), own.get(name, {})) for name in names}

@@ -146,7 +146,8 @@ def _label(axes: Axes, places: Mapping[str, Sequence[tuple[float, float]]]) -> N
     room = (frame.x0 * scale, frame.y0 * scale, frame.x1 * scale, frame.y1 * scale)
     taken = [_around(x, y, 5, 5) for x, y in middles.values()]
     for points in places.values():
-        taken += [_around(*(axes.transData.transform(p) * scale), 2, 2) for p in points]
+        seeds = [axes.transData.transform(p) * scale for p in points]
+        taken += [_around(x, y, 2, 2) for x, y in seeds]
         taken += _bars(axes, points, scale)
     for name, (x, y) in sorted(middles.items(), key=lambda item: -item[1][1]):
         width = LETTER * len(name)

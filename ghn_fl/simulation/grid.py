@@ -208,11 +208,19 @@ def options_of(values: Mapping[str, Any], method: str) -> Settings:
     return {"options": flat(values["options"])} if owner == method and "options" in values else {}
 
 
-def shared(values: Mapping[str, Any], against: str, data_dir: Path | None) -> RunConfig:
+def shared(
+    values: Mapping[str, Any], methods: Sequence[str], against: str, data_dir: Path | None
+) -> RunConfig:
     """The settings that all runs of a grid have in common, as a config of the method `against`.
 
     The models of the fleet are those of `values`, else that method's usual pair. What would fail
     in every run fails here: data that cannot be had or shared out, models that do not exist.
+
+    Args:
+        values: as a person gave them, unchecked.
+        methods: of the grid; what one of them needs of the data, all of them get.
+        against: one of them.
+        data_dir: where data sets are looked for.
     """
     plain = {k: v for k, v in values.items() if k not in ("method", "seed", "options")}
     config = from_mapping(RunConfig, plain | {"method": against}, "setting")

@@ -12,7 +12,7 @@ from ghn_fl.engines.grid import Advance, Outcome, run_grid
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.simulation.grid import Cell
 
-ROUNDS = 40  # so many that it is killed in the midst of them
+ROUNDS = 25  # so many that it is killed in the midst of them
 
 
 def cell(method: str, rounds: int) -> Cell:

@@ -19,7 +19,7 @@ THREE = ("recipfl", "allsmall", "exclusivefl")
 
 
 def shared(**values: Any) -> RunConfig:
-    return grid.shared({"dataset": "synthetic", **values}, "recipfl", None)
+    return grid.shared({"dataset": "synthetic", **values}, THREE, "recipfl", None)
 
 
 def test_lists() -> None:
@@ -77,7 +77,7 @@ def test_all_methods_get_one_pair_of_models(monkeypatch: pytest.MonkeyPatch) -> 
     cells = grid.cells(shared(), THREE, (0, 1), {})
     assert [c.name for c in cells][:4] == ["recipfl-0", "allsmall-0", "exclusivefl-0", "recipfl-1"]
     assert {(c.config.large, c.config.small) for c in cells} == {("lenet5", "lenet5-d1")}
-    by_width = grid.shared({"dataset": "synthetic", "large": "lenet5-d2"}, "allsmall", None)
+    by_width = grid.shared({"dataset": "synthetic", "large": "lenet5-d2"}, THREE, "allsmall", None)
     assert (by_width.large, by_width.small) == ("lenet5-d2", "lenet5-w0.5")
     assert {(c.config.method, c.config.seed) for c in cells} == {
         (m, s) for m in THREE for s in (0, 1)
