@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ghn_fl.cli.bound import bound
+from ghn_fl.cli.compare import compare
 from ghn_fl.cli.datasets import datasets
 from ghn_fl.cli.generate import generate
 from ghn_fl.cli.methods import methods
@@ -15,6 +16,7 @@ from ghn_fl.cli.models import models
 from ghn_fl.cli.report import report
 from ghn_fl.cli.trace import trace
 from ghn_fl.cli.train import train
+from ghn_fl.cli.tune import tune
 
 app = typer.Typer(
     name="ghnfl",
@@ -25,6 +27,8 @@ app = typer.Typer(
 )
 for command, example in (
     (train, "ghnfl train --skew 2:100"),
+    (compare, "ghnfl compare --skew 2:100 --methods recipfl,allsmall,exclusivefl --seeds 0,1,2"),
+    (tune, "ghnfl tune --skew 2:100 --methods recipfl,allsmall --grid lr=0.003,0.01,0.03"),
     (generate, "ghnfl generate --ghn runs/mnist --model lenet5-w0.5 --out weights.safetensors"),
     (trace, "ghnfl trace resnet18 --draw resnet18.svg"),
     (report, "ghnfl report runs/recipfl-mnist5k-0"),

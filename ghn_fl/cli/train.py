@@ -89,13 +89,9 @@ def train(
     """Train strong and weak devices together."""
     given = {k: v for k, v in locals().items() if k not in _NOT_SETTINGS and v is not None}
     from ghn_fl.cli.progress import show
-    from ghn_fl.simulation.config import RunConfig, from_mapping, read_file
-    from ghn_fl.simulation.presets import PRESETS
+    from ghn_fl.simulation.config import RunConfig, from_mapping
 
-    values: dict[str, Any] = dict(PRESETS[preset]()) if preset else {}
-    if config is not None:
-        values |= read_file(config)
-    values |= given
+    values = layered(preset, config, given)
     if set_:
         values["options"] = values.get("options", {}) | dict(_pair(text) for text in set_)
     settings = from_mapping(RunConfig, values, "setting")
@@ -114,6 +110,17 @@ def train(
 _NOT_SETTINGS = (
     "out", "data_dir", "config", "preset", "resume", "set_", "workers", "tensorboard", "quiet",
 )  # fmt: skip
+
+
+def layered(preset: str | None, config: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a preset, those of a file over them, flags over both; unchecked."""
+    from ghn_fl.simulation.config import read_file
+    from ghn_fl.simulation.presets import PRESETS
+
+    values: dict[str, Any] = dict(PRESETS[preset]()) if preset else {}
+    if config is not None:
+        values |= read_file(config)
+    return values | given
 
 
 def _pair(text: str) -> tuple[str, str]:

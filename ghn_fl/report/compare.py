@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ghn_fl.errors import ReportError
@@ -30,8 +30,12 @@ def write_comparison(folders: Sequence[str | Path], out: str | Path) -> Path:
 def comparison_html(runs: Sequence[Run]) -> str:
     """The comparison as the text of one HTML file."""
     labels = run_labels(runs)
-    words = best_words(runs, labels)
+    tiers = common_tiers(runs)
+    words = best_words({t: _scores(runs, labels, t, "accuracy") for t in tiers})
     table = comparison_table(runs, labels)
+    columns = {t: _scores(runs, labels, t, "accuracy") for t in tiers} | {
+        f"{t}, whole test set": _scores(runs, labels, t, "accuracy_full") for t in tiers
+    }
     notes = [
         paragraph(f"{label}: {note}", "note")
         for label, run in zip(labels, runs, strict=True)
@@ -41,7 +45,7 @@ def comparison_html(runs: Sequence[Run]) -> str:
         f"<h1>{unbroken(words)}</h1>",
         paragraph(f"{len(runs)} runs side by side; the best of a tier is set off", "soft"),
         *notes,
-        html_table(table, _best_cells(runs, table)),
+        html_table(table, best_cells(table, columns)),
     ]
     caption = (
         "Mean accuracy of each tier by round. Each axis is fitted to the course after the first "
@@ -51,37 +55,44 @@ def comparison_html(runs: Sequence[Run]) -> str:
     return page(words, ["\n".join(head), section("Accuracy by round", drawn), _settings(runs)])
 
 
-def best_words(runs: Sequence[Run], labels: Sequence[str]) -> str:
-    """Which run is best for which tier, in words."""
+def best_words(scores: Mapping[str, Mapping[str, float]]) -> str:
+    """Which run is best for which tier, in words; from the scores of each tier by label.
+
+    >>> best_words({"strong": {"a": 0.9, "b": 0.8}, "weak": {"a": 0.5, "b": 0.6}})
+    'a is best for strong devices, 90.0 %; b is best for weak devices, 60.0 %'
+    """
     best: dict[str, list[str]] = {}
-    for tier in common_tiers(runs):
-        if scores := _scores(runs, tier, "accuracy"):
-            place = max(scores, key=lambda index: scores[index])  # the first of equals
-            text = f"{tier} devices, {percent_text(scores[place])}"
-            best.setdefault(labels[place], []).append(text)
+    for tier, by_label in scores.items():
+        if by_label:
+            label = max(by_label, key=lambda name: by_label[name])  # the first of equals
+            best.setdefault(label, []).append(f"{tier} devices, {percent_text(by_label[label])}")
     if not best:
         return "Nothing is evaluated yet"
     return "; ".join(f"{label} is best for {' and '.join(of)}" for label, of in best.items())
 
 
-def _scores(runs: Sequence[Run], tier: str, protocol: str) -> dict[int, float]:
-    """The accuracy of every run, by its place, that has one for the tier."""
-    found = {i: getattr(run.summary.tiers.get(tier), protocol, None) for i, run in enumerate(runs)}
-    return {index: score for index, score in found.items() if score is not None}
-
-
-def _best_cells(runs: Sequence[Run], table: Table) -> frozenset[tuple[int, int]]:
+def best_cells(
+    table: Table, columns: Mapping[str, Mapping[str, float]]
+) -> frozenset[tuple[int, int]]:
+    """The places of the highest scores; `columns` has the scores of some columns by label."""
     cells = set()
-    for tier in common_tiers(runs):
-        for column, protocol in (
-            (tier, "accuracy"),
-            (f"{tier}, whole test set", "accuracy_full"),
-        ):
-            if scores := _scores(runs, tier, protocol):
-                best = max(scores.values())
-                x = table.header.index(column)
-                cells |= {(y, x) for y, score in scores.items() if score == best}
+    for column, scores in columns.items():
+        if scores and column in table.header:
+            best = {label for label, score in scores.items() if score == max(scores.values())}
+            x = table.header.index(column)
+            cells |= {(y, x) for y, row in enumerate(table.rows) if row[0] in best}
     return frozenset(cells)
+
+
+def _scores(
+    runs: Sequence[Run], labels: Sequence[str], tier: str, protocol: str
+) -> dict[str, float]:
+    """The accuracy of every run that has one for the tier, by its label."""
+    found = {
+        label: getattr(run.summary.tiers.get(tier), protocol, None)
+        for label, run in zip(labels, runs, strict=True)
+    }
+    return {label: score for label, score in found.items() if score is not None}
 
 
 def _settings(runs: Sequence[Run]) -> str:

@@ -45,7 +45,7 @@ Points = list[tuple[int, float]]
 @styled
 def accuracy_figure(run: Run) -> Figure:
     """Accuracy of every tier by round, a panel a protocol."""
-    protocols = [p for p in PROTOCOLS if any(_curve(run, tier, p) for tier in run.tiers)]
+    protocols = [p for p in PROTOCOLS if any(curve(run, tier, p) for tier in run.tiers)]
     figure, panels = _panels(protocols or ["accuracy"], height=3.6)
     for axes, protocol in zip(panels, protocols, strict=False):
         axes.set_title(PROTOCOLS[protocol])
@@ -53,10 +53,10 @@ def accuracy_figure(run: Run) -> Figure:
         for tier in run.tiers:
             score = getattr(run.summary.tiers[tier], protocol)
             label = f"{tier}  {percent_text(score)}"
-            _draw(axes, _curve(run, tier, protocol), tier_index(run, tier), label)
+            draw_curve(axes, curve(run, tier, protocol), tier_index(run, tier), label)
         _legend(axes, "lower right")
-    curves = [_curve(run, tier, p) for tier in run.tiers for p in protocols]
-    _percentages(panels, curves, len(run.rounds))
+    curves = [curve(run, tier, p) for tier in run.tiers for p in protocols]
+    percentages(panels, curves, len(run.rounds))
     return figure
 
 
@@ -165,7 +165,7 @@ def seconds_figure(run: Run) -> Figure:
         )
         bottom = top
     right.set_title("Seconds of each round")
-    _round_axis(right, run.rounds)
+    round_axis(right, run.rounds)
     return figure
 
 
@@ -192,7 +192,7 @@ def bytes_figure(run: Run) -> Figure:
     for axes in (each, total):
         axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         axes.yaxis.set_major_formatter(byte_axis)
-        _round_axis(axes, run.rounds)
+        round_axis(axes, run.rounds)
     _legend(total, "upper left")
     return figure
 
@@ -205,15 +205,15 @@ def metrics_figure(run: Run) -> Figure:
     figure = Figure(figsize=(WIDTH, 2.5 * rows))
     panels = list(figure.subplots(rows, 3, squeeze=False).flat)
     for tier in run.tiers:
-        _draw(panels[0], _curve(run, tier, "loss"), tier_index(run, tier), tier)
+        draw_curve(panels[0], curve(run, tier, "loss"), tier_index(run, tier), tier)
     panels[0].set_title("test loss")
     _legend(panels[0], "upper right")
     for axes, name in zip(panels[1:], names, strict=False):
         points = [(r.number, r.metrics[name]) for r in run.rounds if name in r.metrics]
-        _draw(axes, points, 2, name)
+        draw_curve(axes, points, 2, name)
         axes.set_title(name)
     for axes in panels[: 1 + len(names)]:
-        _round_axis(axes, run.rounds)
+        round_axis(axes, run.rounds)
     for axes in panels[1 + len(names) :]:
         axes.set_visible(False)
     return figure
@@ -223,18 +223,18 @@ def metrics_figure(run: Run) -> Figure:
 def comparison_figure(runs: Sequence[Run], labels: Sequence[str]) -> Figure:
     """Accuracy by round of several runs: a column a tier, a row a protocol, a line a run."""
     tiers = common_tiers(runs)
-    protocols = [p for p in PROTOCOLS if any(_curve(r, t, p) for r in runs for t in tiers)]
+    protocols = [p for p in PROTOCOLS if any(curve(r, t, p) for r in runs for t in tiers)]
     protocols = protocols or ["accuracy"]
     figure = Figure(figsize=(WIDTH, 3.2 * len(protocols) + 0.25 * math.ceil(len(runs) / 4)))
     panels = figure.subplots(len(protocols), len(tiers), squeeze=False)
     longest = max(runs, key=lambda run: len(run.rounds)).rounds
     for row, protocol in zip(panels, protocols, strict=True):
         for axes, tier in zip(row, tiers, strict=True):
-            curves = [_curve(run, tier, protocol) for run in runs]
+            curves = [curve(run, tier, protocol) for run in runs]
             for index, points in enumerate(curves):
-                _draw(axes, points, index, labels[index])
-            _percentages([axes], curves, len(longest))
-            _round_axis(axes, longest)
+                draw_curve(axes, points, index, labels[index])
+            percentages([axes], curves, len(longest))
+            round_axis(axes, longest)
             axes.set_title(f"{tier}, {SHORT[protocol]}")
     handles, names = panels[0][0].get_legend_handles_labels()
     columns = min(len(names), 4) or 1
@@ -256,12 +256,14 @@ def tier_index(run: Run, tier: str) -> int:
     return fixed[tier] if tier in fixed else len(fixed) + others.index(tier)
 
 
-def _curve(run: Run, tier: str, field: str) -> Points:
+def curve(run: Run, tier: str, field: str) -> Points:
+    """Round and value of a tier, where it was evaluated."""
     values = ((r.number, getattr(r.tiers.get(tier), field, None)) for r in run.rounds)
     return [(number, value) for number, value in values if value is not None]
 
 
-def _draw(axes: Axes, points: Points, index: int, label: str) -> None:
+def draw_curve(axes: Axes, points: Points, index: int, label: str) -> None:
+    """A line in the colour and the stroke of the place `index`."""
     axes.plot(
         [x for x, _ in points],
         [y for _, y in points],
@@ -298,16 +300,16 @@ def _tier_panels(run: Run, rows: int, height: float) -> tuple[Figure, list[list[
 def _scored_band(axes: Axes, rounds: tuple[Round, ...]) -> None:
     if last := scored(rounds):
         axes.axvspan(last[0].number - 0.5, last[-1].number + 0.5, color=BAND[0], zorder=0)
-    _round_axis(axes, rounds)
+    round_axis(axes, rounds)
 
 
-def _round_axis(axes: Axes, rounds: tuple[Round, ...]) -> None:
+def round_axis(axes: Axes, rounds: Sequence[Round]) -> None:
     axes.set_xlabel("round")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     axes.set_xlim(0.5, max(len(rounds), 1) + 0.5)
 
 
-def _percentages(panels: Iterable[Axes], curves: Iterable[Points], rounds: int) -> None:
+def percentages(panels: Iterable[Axes], curves: Iterable[Points], rounds: int) -> None:
     """Percent axes that spend their height on the course after the first tenth of the rounds."""
     later = [y for points in curves for x, y in points if x > 0.1 * rounds]
     low, high = (min(later), max(later)) if later else (0.0, 1.0)

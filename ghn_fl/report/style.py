@@ -91,6 +91,14 @@ def svg(figure: Figure) -> str:
     return re.sub(r"font-family: [^;]*;", "font-family: sans-serif;", text[text.index("<svg") :])
 
 
+def pdf(figure: Figure) -> bytes:
+    """The figure as a PDF for print, the same for the same figure."""
+    file = io.BytesIO()
+    with matplotlib.rc_context({**STYLE, "pdf.fonttype": 42}):  # fonts that printers accept
+        figure.savefig(file, format="pdf", metadata={"CreationDate": None})
+    return file.getvalue()
+
+
 def inline(figure: Figure, name: str, label: str) -> str:
     """The figure for an HTML page: no address in it, own ids, colours that follow the page.
 

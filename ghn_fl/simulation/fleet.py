@@ -77,9 +77,9 @@ def tiers_of(config: RunConfig, in_channels: int) -> tuple[Tier, ...]:
     if config.fleet:
         return _from_file(Path(config.fleet))
     strong, weak = parse_skew(config.skew)
-    usual = _USUAL.get(in_channels, _USUAL[1])[METHODS[config.method].scaling]
-    large = ModelSpec.parse(config.large or usual[0])
-    small = ModelSpec.parse(config.small or usual[1])
+    usual_large, usual_small = usual_pair(config.method, in_channels)
+    large = ModelSpec.parse(config.large or usual_large)
+    small = ModelSpec.parse(config.small or usual_small)
     classes = config.classes_per_client
     tiers = []
     if strong:
@@ -92,6 +92,11 @@ def tiers_of(config: RunConfig, in_channels: int) -> tuple[Tier, ...]:
             Tier(name=WEAK, count=weak, model=small, share=share, alpha=alpha, classes=classes)
         )
     return tuple(tiers)
+
+
+def usual_pair(method: str, in_channels: int) -> tuple[str, str]:
+    """Large and small model of a fleet that trains with the method, if nobody names others."""
+    return _USUAL.get(in_channels, _USUAL[1])[METHODS[method].scaling]
 
 
 def parse_skew(text: str) -> tuple[int, int]:
