@@ -50,6 +50,77 @@ def sgd(
     return {n: p - lr * gradients[n] if n in gradients else p for n, p in parameters.items()}
 
 
+def momentum_sgd(
+    parameters: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor],
+    velocity: Mapping[str, Tensor],
+    *,
+    lr: float,
+    momentum: float,
+    weight_decay: float = 0.0,
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """One step of gradient descent with momentum and its velocity, the numbers of torch.optim.SGD.
+
+    At first the velocity is empty. A parameter without a gradient stays as it is.
+    """
+    new, moved = dict(parameters), dict(velocity)
+    for name, g in gradients.items():
+        full = g + weight_decay * parameters[name] if weight_decay else g
+        moved[name] = momentum * velocity[name] + full if name in velocity else full
+        new[name] = parameters[name] - lr * moved[name]
+    return new, moved
+
+
+def server_adam(
+    weights: Mapping[str, Tensor],
+    update: Mapping[str, Tensor],
+    state: AdamState,
+    *,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.99),
+    tau: float = 1e-3,
+    bias_correction: bool = False,
+    v0: float = 0.0,
+    yogi: bool = False,
+) -> tuple[dict[str, Tensor], AdamState]:
+    """FedAdam: one step of the server along `update`, the mean of trained - sent over clients.
+
+        m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
+        w <- w + lr m / (sqrt(v) + tau)     PLUS: g is an update, not a gradient
+
+    Args:
+        weights: w.
+        update: g; a weight without one stays as it is, and so do its moments.
+        state: how far it has come; `AdamState()` at first.
+        lr: eta.
+        betas: of both moments.
+        tau: how far small updates are kept small.
+        bias_correction: as torch.optim.Adam with eps = tau.
+        v0: what v starts from.
+        yogi: FedYogi's v <- v - (1 - beta2) g^2 sign(v - g^2) instead.
+
+    >>> w, g = {"w": torch.tensor(0.0)}, {"w": torch.tensor(0.5)}
+    >>> round(float(server_adam(w, g, AdamState(), lr=0.1)[0]["w"]), 7)
+    0.0980392
+    """
+    beta1, beta2 = betas
+    step = state.step + 1
+    unbias1, unbias2 = (1 - beta1**step, 1 - beta2**step) if bias_correction else (1.0, 1.0)
+    new, first, second = dict(weights), dict(state.first), dict(state.second)
+    for name, g in update.items():
+        m = beta1 * state.first.get(name, torch.zeros_like(g)) + (1 - beta1) * g
+        v, square = state.second.get(name, torch.full_like(g, v0)), g.square()
+        if yogi:
+            v = v - (1 - beta2) * square * (v - square).sign()
+        else:
+            v = beta2 * v + (1 - beta2) * square
+        denominator = (v / unbias2).sqrt() + tau
+        moved = torch.where(denominator > 0, m / denominator, 0.0)  # with tau 0, 0/0 stays
+        new[name] = weights[name] + (lr / unbias1) * moved
+        first[name], second[name] = m, v
+    return new, AdamState(step, first, second)
+
+
 def clip_norm(gradients: Mapping[str, Tensor], limit: float) -> tuple[dict[str, Tensor], float]:
     """The gradients scaled down to a joint norm of at most `limit`, and the norm they had."""
     norm = float(torch.stack([g.square().sum() for g in gradients.values()]).sum().sqrt())
