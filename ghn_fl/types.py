@@ -78,11 +78,13 @@ class Job:
         client: whose data.
         models: pairs of spec and initial weights.
         recipes: how each model is trained, in their order; left out: all of them plainly.
+        stays: the weights are the client's own and do not travel; no bytes are counted for them.
     """
 
     client: Client
     models: tuple[tuple[ModelSpec, Weights], ...]
     recipes: tuple[Recipe, ...] = ()
+    stays: bool = False
 
     def __post_init__(self) -> None:
         assert len(self.recipes) in (0, len(self.models)), "one recipe a model, or none"
@@ -124,6 +126,7 @@ class Setting:
         graphs: the traced graph of every distinct model.
         task: what models are built for: num_classes, in_channels, image_size.
         seed: for a method's own randomness.
+        epochs: E, local epochs of the run; a recipe may ask for others.
     """
 
     clients: tuple[Client, ...]
@@ -132,6 +135,7 @@ class Setting:
     graphs: Mapping[ModelSpec, Graph]
     task: Mapping[str, int]
     seed: int
+    epochs: int
 
 
 class Saveable(Protocol):

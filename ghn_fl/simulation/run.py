@@ -176,6 +176,7 @@ def setting_of(config: RunConfig, world: World, clients: Sequence[Client]) -> Se
         graphs=traced,
         task=world.task,
         seed=int(numpy_stream(config.seed, "method").integers(2**31)),
+        epochs=config.epochs,
     )
 
 
@@ -256,8 +257,13 @@ def _round(
         "clients": [{"id": c.id, **r} for c, r in zip(clients, results, strict=True)]
         if results
         else [],
-        "bytes_down": sum(_bytes(w) for job in jobs for _, w in job.models),
-        "bytes_up": sum(_bytes(w) for answer in answers for w in answer.weights),
+        "bytes_down": sum(_bytes(w) for job in jobs if not job.stays for _, w in job.models),
+        "bytes_up": sum(
+            _bytes(w)
+            for job, answer in zip(jobs, answers, strict=True)
+            if not job.stays
+            for w in answer.weights
+        ),
         "seconds": spent,
         "metrics": report,
     }

@@ -50,11 +50,17 @@ def missing(job: Job, tier: Tier, config: RunConfig, number: int) -> str:
     if stream.random() < config.dropout:
         return "dropped out"
     if config.client_deadline and tier.speed:
-        epochs = sum(
-            config.epochs if r.epochs is None else r.epochs
+        work = sum(
+            _samples_seen(r, job.client.samples, config)
             for r in job.recipes or (Recipe(),) * len(job.models)
         )
-        needed = job.client.samples * epochs / tier.speed
+        needed = work / tier.speed
         if needed > config.client_deadline:
             return f"needs {needed:.1f} s, the deadline is {config.client_deadline:g} s"
     return ""
+
+
+def _samples_seen(recipe: Recipe, samples: int, config: RunConfig) -> int:
+    """How many samples a client with `samples` of them goes through for one model."""
+    passed = samples * (config.epochs if recipe.epochs is None else recipe.epochs)
+    return passed if recipe.steps is None else min(passed, recipe.steps * config.batch_size)
