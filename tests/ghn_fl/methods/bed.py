@@ -14,7 +14,10 @@ from ghn_fl.simulation.fleet import tiers_of
 from ghn_fl.simulation.run import build_world, describe, setting_of
 from ghn_fl.types import Answer, Job, Method, Train
 
-OPTIONS = {"recipfl": {"ghn.width": 16, "ghn.decoder_width": 16}}
+OPTIONS = {
+    "recipfl": {"ghn.width": 16, "ghn.decoder_width": 16},
+    "pfedhn": {"hidden": 16, "steps": 3},
+}
 
 
 class Bed:
