@@ -6,8 +6,11 @@ theta_m = h(e_m; phi), trains it for K mini-batches and sends it back. In pFedHN
 stays with it: the hypernetwork makes all other layers.
 
 Differences from the paper: it takes one client a step; with several sampled clients we take one
-step along the mean of their gradients, so that their order does not matter. Local step size,
-momentum, weight decay and batch size are the run's (5e-3, 0.9, 5e-5 and 64 in the authors' code).
+step along the mean of their gradients, so that their order does not matter. The heads' biases start
+from the model's usual initial weights, for a norm layer's scale must not start near 0 (the paper's
+target has no norm layers). Local step size, momentum, weight decay and batch size are the run's
+(5e-3, 0.9, 5e-5 and 64 in the authors' code). With pFedHN-PC the bytes of a round count the
+classifier, too, though it needn't travel.
 """
 
 from __future__ import annotations
@@ -49,7 +52,8 @@ class Config:
         hidden: units of a hidden layer.
         n_hidden: ReLU layers between embedding and heads; 0: theta = W e + b, the linear
             hypernetwork of the paper's analysis.
-        lr: of the server's SGD.
+        lr: of the server's SGD. 0.01 is meant for thousands of steps; runs of some dozens of
+            rounds want about 0.1.
         momentum: of the server's SGD.
         weight_decay: of the server's SGD, on embeddings too.
         clip: largest norm of the server's gradient; 0: no limit.
