@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+from ghn_fl.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,75 @@ def server_adam(
         new[name] = weights[name] + (lr / unbias1) * moved
         first[name], second[name] = m, v
     return new, AdamState(step, first, second)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """How the server goes along the clients' mean update ("Adaptive Federated Optimization").
+
+    Attributes:
+        optimizer: `adam` (FedAdam), `yogi` (FedYogi) or `avgm` (FedAvgM: momentum beta1 alone).
+        lr: eta; 0.1 as in Flower. With avgm, 0.1 and beta1 = 0.9 add up to whole updates, and
+            1.0 with beta1 = 0 is FedAvg.
+        beta1: of the first moment.
+        beta2: of the second moment; the paper's 0.99, where Adam's usual 0.999 would make the
+            first steps without bias correction three times as long.
+        tau: added to the root of the second moment, 1e-3 as in the paper.
+        bias_correction: as in torch's Adam; off as in the paper and InclusiveFL. Flower's is on
+            and divides tau by the correction, too.
+        v0: the second moment at first: `zero` (InclusiveFL, default) or `tau2`, tau^2 (paper).
+        weighted: mean update by numbers of samples; off as in InclusiveFL.
+    """
+
+    optimizer: Literal["adam", "avgm", "yogi"] = "adam"
+    lr: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+    bias_correction: bool = False
+    v0: Literal["zero", "tau2"] = "zero"
+    weighted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in ("adam", "avgm", "yogi"):
+            raise ConfigError(f"optimizer must be adam, avgm or yogi, got {self.optimizer!r}")
+        if self.v0 not in ("zero", "tau2"):
+            raise ConfigError(f"v0 must be zero or tau2, got {self.v0!r}")
+        if not self.lr > 0 or not self.tau >= 0:
+            raise ConfigError(
+                f"lr must be above 0 and tau at least 0, got {self.lr:g} and {self.tau:g}"
+            )
+        if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
+            raise ConfigError(
+                "beta1 and beta2 must be at least 0 and below 1, "
+                f"got {self.beta1:g} and {self.beta2:g}"
+            )
+
+
+def server_step(
+    weights: Mapping[str, Tensor],
+    update: Mapping[str, Tensor],
+    state: AdamState,
+    config: ServerConfig,
+) -> tuple[dict[str, Tensor], AdamState]:
+    """One step of the server along `update`, the mean of trained - sent, as the config says."""
+    if config.optimizer == "avgm":  # v <- beta1 v + g, w <- w + lr v
+        gradients = {name: -g for name, g in update.items()}
+        new, velocity = momentum_sgd(
+            weights, gradients, state.first, lr=config.lr, momentum=config.beta1
+        )
+        return new, AdamState(state.step + 1, velocity)
+    return server_adam(
+        weights,
+        update,
+        state,
+        lr=config.lr,
+        betas=(config.beta1, config.beta2),
+        tau=config.tau,
+        bias_correction=config.bias_correction,
+        v0=config.tau**2 if config.v0 == "tau2" else 0.0,
+        yogi=config.optimizer == "yogi",
+    )
 
 
 def clip_norm(gradients: Mapping[str, Tensor], limit: float) -> tuple[dict[str, Tensor], float]:

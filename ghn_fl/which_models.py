@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import zoo
+from ghn_fl.errors import ConfigError
+from ghn_fl.types import Setting
 from zoo import ModelSpec
 
 
@@ -27,3 +29,16 @@ def largest(_: Any, model: ModelSpec, fleet: Sequence[ModelSpec]) -> tuple[Model
 def own_and_smallest(_: Any, model: ModelSpec, fleet: Sequence[ModelSpec]) -> tuple[ModelSpec, ...]:
     """Its own, and the smallest of the fleet if that is another."""
     return tuple(dict.fromkeys((model, *smallest(_, model, fleet))))
+
+
+def the_only(setting: Setting, method: str) -> ModelSpec:
+    """The one model that all clients have; a fleet with several is refused in `method`'s name."""
+    specs = sorted({client.models[0] for client in setting.clients}, key=str)
+    if len(specs) > 1:
+        listed = ", ".join(map(str, specs))
+        raise ConfigError(
+            f"{method} needs one model for all, this fleet has {len(specs)}: {listed}; "
+            "give all devices the same one, or take allsmall (all train the smallest), exclusivefl "
+            "(every tier for itself) or heterofl (small models are cut out of the large one)"
+        )
+    return specs[0]

@@ -1,34 +1,50 @@
-"""AllSmall: everybody trains the smallest model of the fleet, with FedAvg.
+"""AllSmall: everybody trains the smallest model of the fleet.
 
-The server knows one model. Every client, strong or weak, receives it, trains it and sends it back,
-and is evaluated with it.
+A baseline of RecipFL (with FedAvg) and of InclusiveFL (with FedAdam). The server knows one model.
+Every client, strong or weak, receives it, trains it and sends it back, and is evaluated with it.
 
 Differences from the paper: none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from ghn_fl import which_models
+from ghn_fl.errors import ConfigError
 from ghn_fl.grouped import grouped_fedavg
 from ghn_fl.methods.registry import METHODS
+from ghn_fl.optim import ServerConfig
 from ghn_fl.types import Method, MethodEntry, Setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """AllSmall has no settings."""
+    """Settings of AllSmall.
+
+    Attributes:
+        server: `fedavg` (RecipFL, default) or `fedadam` (InclusiveFL).
+        adam: the settings of fedadam.
+    """
+
+    server: Literal["fedavg", "fedadam"] = "fedavg"
+    adam: ServerConfig = field(default_factory=ServerConfig)
+
+    def __post_init__(self) -> None:
+        if self.server not in ("fedavg", "fedadam"):
+            raise ConfigError(f"server must be fedavg or fedadam, got {self.server!r}")
 
 
 def build(config: Config, setting: Setting) -> Method:
-    return grouped_fedavg(setting)  # the fleet has one model only, so there is one group
+    # the fleet has one model only, so there is one group
+    return grouped_fedavg(setting, server=config.adam if config.server == "fedadam" else None)
 
 
 METHODS.register(
     "allsmall",
     MethodEntry(
-        summary="everybody trains the smallest model with FedAvg",
+        summary="everybody trains the smallest model",
         config=Config,
         build=build,
         models=which_models.smallest,

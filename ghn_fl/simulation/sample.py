@@ -50,11 +50,20 @@ def missing(job: Job, tier: Tier, config: RunConfig, number: int) -> str:
     if stream.random() < config.dropout:
         return "dropped out"
     if config.client_deadline and tier.speed:
-        recipes = job.recipes or (Recipe(),) * len(job.models)
-        epochs = sum(config.epochs if r.epochs is None else r.epochs for r in recipes)
-        digests = [r.digest for r in recipes if r.digest is not None]
-        public = sum(len(d["indices"]) * d["epochs"] for d in digests)
-        needed = (job.client.samples * epochs + public) / tier.speed
+        work = sum(
+            _samples_seen(r, job.client.samples, config)
+            for r in job.recipes or (Recipe(),) * len(job.models)
+        )
+        needed = work / tier.speed
         if needed > config.client_deadline:
             return f"needs {needed:.1f} s, the deadline is {config.client_deadline:g} s"
     return ""
+
+
+def _samples_seen(recipe: Recipe, samples: int, config: RunConfig) -> int:
+    """How many samples a client with `samples` of them goes through for one model."""
+    passed = samples * (config.epochs if recipe.epochs is None else recipe.epochs)
+    if recipe.steps is not None:
+        passed = min(passed, recipe.steps * config.batch_size)
+    digest = recipe.digest
+    return passed + (len(digest["indices"]) * digest["epochs"] if digest is not None else 0)

@@ -28,4 +28,4 @@ def test_grouped_fedavg_by_hand() -> None:
         ]
 
     state, _ = bed.method.run_round(bed.method.init(), [one, three], train)
-    assert all((w == 3).all() for w in state["lenet5-d1"].values())
+    assert all((w == 3).all() for w in state["models"]["lenet5-d1"].values())

@@ -18,6 +18,7 @@ SMALL = {"ghn.width": 16, "ghn.decoder_width": 16}
 OPTIONS: dict[str, dict[str, Any]] = {
     "recipfl": SMALL,
     "recipfl-paper": SMALL,
+    "pfedhn": {"hidden": 16, "steps": 3},
     "fedmd": {"pretrain_epochs": 1, "private_init_epochs": 1, "align": 50},
     "fedmdp": {"pretrain_epochs": 1, "private_init_epochs": 1, "align": 50, "stragglers": 0.5},
 }

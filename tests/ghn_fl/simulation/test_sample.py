@@ -1,8 +1,9 @@
 from collections import Counter
 
 from ghn_fl.simulation.config import RunConfig
-from ghn_fl.simulation.sample import sample
-from ghn_fl.types import Client
+from ghn_fl.simulation.fleet import Tier
+from ghn_fl.simulation.sample import missing, sample
+from ghn_fl.types import Client, Job, Recipe
 from zoo import ModelSpec
 
 
@@ -41,3 +42,20 @@ def test_the_sample_is_of_distinct_clients_in_order() -> None:
                 clients(strong=2, weak=30), RunConfig(stratified=stratified, sample=20), 3
             )
         ]
+
+
+def test_a_deadline_counts_the_samples_that_a_recipe_asks_for() -> None:
+    spec, config = ModelSpec(family="lenet5"), RunConfig(epochs=5, client_deadline=1.0)
+    tier = Tier(name="weak", count=1, model=spec, share=1.0, speed=100.0)
+    client = Client(id=0, tier="weak", models=(spec,), samples=400, share=1.0, mix=(1.0,))
+
+    def needs(*recipes: Recipe) -> str:
+        models = ((spec, {}),) * max(1, len(recipes))
+        reason = missing(Job(client=client, models=models, recipes=recipes), tier, config, 1)
+        return reason.partition(",")[0]
+
+    assert needs() == "needs 20.0 s"  # 400 * 5 / 100
+    assert needs(Recipe(epochs=2)) == "needs 8.0 s"
+    assert needs(Recipe(epochs=50, steps=5)) == "needs 6.4 s"  # 5 batches of 128
+    assert needs(Recipe(epochs=1, steps=50)) == "needs 4.0 s"  # its data are through before
+    assert needs(Recipe(epochs=1), Recipe(steps=5)) == "needs 10.4 s"
