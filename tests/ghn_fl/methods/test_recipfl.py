@@ -1,4 +1,4 @@
-"""RecipFL with a prior: its own rules, beyond the contract of all methods."""
+"""RecipFL with residuals: its own rules, beyond the contract of all methods."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from ghn_fl.aggregate import weighted_mean
 from ghn_fl.errors import ConfigError
 from ghn_fl.hypernet import Request
 from ghn_fl.simulation.config import RunConfig
@@ -38,17 +39,17 @@ def moved(by: Mapping[int, float]) -> Train:
     return train
 
 
-def shift(after: State, before: State, spec: str, key: str = "prior") -> float:
-    """By how much all weights of a prior have moved; they must agree."""
+def shift(after: State, before: State, spec: str) -> float:
+    """By how much all numbers of a residual have changed; they must agree."""
     (by,) = {
         round(float(d), 4)
-        for n, w in after[key][spec].items()
-        for d in (w - before[key][spec][n]).flatten()
+        for n, w in after["residual"][spec].items()
+        for d in (w - before["residual"][spec][n]).flatten()
     }
     return by
 
 
-def test_a_prior_moves_by_the_clients_mean_weighted_by_samples() -> None:
+def test_a_residual_grows_by_the_clients_mean_change_weighted_by_samples() -> None:
     bed = Bed("recipfl")
     strong, one, other, _ = bed.clients
     state = bed.method.init()
@@ -59,92 +60,69 @@ def test_a_prior_moves_by_the_clients_mean_weighted_by_samples() -> None:
     assert shift(after, state, "lenet5") == 0.5  # the strong one alone has it
 
 
-def test_an_architecture_without_answers_keeps_its_prior() -> None:
+def test_an_architecture_without_answers_keeps_its_residual() -> None:
     bed = Bed("recipfl")
     state = bed.method.init()
     after, _ = bed.method.run_round(state, bed.clients, moved({1: 1.0}))
-    assert equal(after["prior"]["lenet5"], state["prior"]["lenet5"])
-    assert after["steps"] == {"lenet5": 0, SMALLEST: 1}
+    for key in ("residual", "current"):
+        assert equal(after[key]["lenet5"], state[key]["lenet5"])
+        assert not equal(after[key][SMALLEST], state[key][SMALLEST])
 
 
-def test_momentum_begins_after_the_rounds_of_settling() -> None:
-    # moves of 1, 1, 1 with beta 0.5 from the third round on: 1, 1, then 0.5 * 1 + 1
-    bed = Bed("recipfl", momentum=0.5, settle=2)
-    state, shifts = bed.method.init(), []
-    for _ in range(4):
-        after, _ = bed.method.run_round(state, bed.clients[1:2], moved({1: 1.0}))
-        shifts.append(shift(after, state, SMALLEST))
-        state = after
-    assert shifts == pytest.approx([1, 1, 1.5, 1.75], abs=1e-3)
-
-
-def test_what_is_served_for_use_is_a_mean_over_the_last_steps() -> None:
-    # window 0.75, moves of 1: the mean is over max(1, 0.75 n) values: 1, 1.5, 2.25
-    #   step 1: 1; step 2: 1 + (2 - 1) / 1.5 = 5/3; step 3: 5/3 + (3 - 5/3) / 2.25 = 2.2593
-    bed = Bed("recipfl", momentum=0.0, window=0.75)
-    start = state = bed.method.init()
-    for expected in (1, 5 / 3, 2.2593):
-        state, _ = bed.method.run_round(state, bed.clients[1:2], moved({1: 1.0}))
-        assert shift(state, start, SMALLEST, "mean") == pytest.approx(expected, abs=1e-3)
-
-
-def test_without_a_descriptor_everybody_is_served_the_prior() -> None:
-    bed = Bed("recipfl", **{"ghn.descriptor": "none"})
-    state, _ = bed.method.run_round(bed.method.init(), bed.clients, bed.train(1))
-    for client, weights in zip(
-        bed.clients, bed.method.personalize(state, bed.clients), strict=True
-    ):
-        prior = state["prior"][str(client.models[0])]
-        assert all(torch.allclose(w, prior[n], atol=1e-6) for n, w in weights.items())
-
-
-def test_without_hypernetwork_transfer_and_momentum_it_is_fedavg_by_architecture() -> None:
-    plain: dict[str, Any] = {"ghn.descriptor": "none", "transfer": False, "momentum": 0.0}
-    ours, theirs = Bed("recipfl", window=0.0, **plain), Bed("exclusivefl")
-    served = []
-    for bed in (ours, theirs):
-        state = bed.method.init()
-        for number in (1, 2):  # weak devices only: the strong one's small model would join
-            state, _ = bed.method.run_round(state, bed.clients[1:], bed.train(number))
-        served.append(bed.method.personalize(state, bed.clients[1:]))
-    for a, b in zip(*served, strict=True):
-        assert all(torch.allclose(a[n], b[n], atol=1e-5) for n in a)
-
-
-def test_clients_differ_from_the_prior_by_what_sets_them_apart() -> None:
+def test_what_is_given_is_the_generation_and_the_residual() -> None:
     bed = Bed("recipfl")
+    state, _ = bed.method.run_round(bed.method.init(), bed.clients, moved({1: 1.0, 2: -0.5}))
+    (served,) = bed.method.personalize(state, bed.clients[1:2])
+    client = bed.clients[1]
+    request = Request(
+        graph=bed.setting.graphs[client.models[0]],
+        client=torch.tensor(client.mix),
+        current=state["current"][SMALLEST],
+    )
+    ghn = bed.method.hypernetwork(state)  # type: ignore[misc]
+    (made,) = ghn.generate_many([request])  # type: ignore[attr-defined]
+    for name, weight in served.items():
+        torch.testing.assert_close(weight, made[name] + state["residual"][SMALLEST][name])
+
+
+def test_with_a_hypernetwork_that_stands_still_it_is_fedavg_by_architecture() -> None:
+    # steps of 1e-12 leave the generation where it is; weak devices only, for a strong one's small
+    # model would join them; FedAvg then starts from the same generated weights
+    still: dict[str, Any] = {
+        "update.optimizer": "sgd",
+        "update.lr": 1e-12,
+        "ghn.descriptor": "none",
+    }
+    bed, weak = Bed("recipfl", transfer=False, **still), slice(1, None)
+    state, sent = bed.method.init(), list[Job]()
+    clients = bed.clients[weak]
+
+    def watch(jobs: Sequence[Job]) -> list[Answer]:
+        sent.extend(jobs)
+        return [bed.answer(1, job) for job in jobs]
+
+    state, _ = bed.method.run_round(state, clients, watch)
+    answers = [bed.answer(1, job) for job in sent]
+    mean = weighted_mean([a.weights[0] for a in answers], [a.samples for a in answers])
+    (served,) = bed.method.personalize(state, clients[:1])
+    # q_v has changed from the initial weights to the mean, and the generation with it, a little
+    for name, weight in served.items():
+        assert torch.allclose(weight, mean[name], atol=0.05)
+
+
+def test_without_residual_only_the_generation_is_given() -> None:
+    bed = Bed("recipfl", residual=0.0)
     state, _ = bed.method.run_round(bed.method.init(), bed.clients, bed.train(1))
-    one, other = bed.method.personalize(state, bed.clients[1:3])
-    assert not equal(dict(one), dict(other))
-    # by samples, the differences of all who train an architecture sum to about nothing
-    prior = state["mean"][SMALLEST]
-    apart = [(w[n] - prior[n]).norm() for w in (one, other) for n in w]
-    assert max(apart) < 0.5 * max(w.norm() for w in prior.values())
+    assert all(not w.any() for part in state["residual"].values() for w in part.values())
 
 
-def test_the_hypernetwork_learns_to_make_what_came_back() -> None:
+def test_both_models_of_a_strong_client_move_their_residuals() -> None:
     bed = Bed("recipfl")
-    state, target = bed.method.init(), None
-    errors = []
-    for _ in range(30):
-        state, _ = bed.method.run_round(state, bed.clients[1:2], moved({1: 0.0}))
-        target = state["prior"][SMALLEST]  # nobody moves, so this is what always comes back
-        ghn = bed.method.hypernetwork(state)  # type: ignore[misc]
-        request = Request(
-            graph=bed.setting.graphs[bed.clients[1].models[0]],
-            client=torch.tensor(bed.clients[1].mix),
-            current=target,
-        )
-        (made,) = ghn.generate_many([request])  # type: ignore[attr-defined]
-        errors.append(sum(float((made[n] - target[n]).square().sum()) for n in target))
-    assert errors[-1] < 0.5 * errors[0]
+    state = bed.method.init()
+    after, _ = bed.method.run_round(state, bed.clients[:1], moved({0: -0.25}))
+    assert shift(after, state, "lenet5") == shift(after, state, SMALLEST) == -0.25
 
 
 def test_settings_that_cannot_be() -> None:
-    for options, says in (
-        ({"momentum": 1.0}, "momentum and window must be"),
-        ({"settle": -1}, "settle at least 0"),
-        ({"ghn.descriptor": "id", "ghn.num_clients": 4}, "take the method recipfl-paper"),
-    ):
-        with pytest.raises(ConfigError, match=says):
-            RunConfig(method="recipfl", options=SMALL | options)
+    with pytest.raises(ConfigError, match="residual must be at least 0, got -1"):
+        RunConfig(method="recipfl", options=SMALL | {"residual": -1.0})
