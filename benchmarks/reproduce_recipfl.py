@@ -1,184 +1,309 @@
 """The experiments of the RecipFL paper on our harness, our numbers beside the paper's.
 
-    python -m benchmarks.reproduce_recipfl mnist --data-dir ../shared/data
-    python -m benchmarks.reproduce_recipfl transfer shares weak strong cifar --data-dir ...
+    python -m benchmarks.reproduce_recipfl mnist transfer shares weak strong cifar --data-dir DIR
+    python -m benchmarks.reproduce_recipfl table table_cifar cifar100 --scale paper --data-dir DIR
 
-Every run has a folder under --runs; finished ones are kept, interrupted ones resumed.
+Every run has a folder under --runs; finished ones are kept, interrupted ones go on.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results_file import write
-from ghn_fl import RunConfig, run
-from ghn_fl.simulation.config import from_mapping
+from benchmarks.experiments import NONE, Case, Results, Section, Summary, main, spread, table
+from benchmarks.results_file import FOLDER
+from ghn_fl.report.paired import paired_test
+from ghn_fl.report.read import read_run
 from ghn_fl.simulation.presets import PRESETS
 
-SEEDS = (0, 1, 2)
-PAPER = {  # Table 3, MNIST: strong, weak
-    "recipfl": (97.99, 95.44),
-    "exclusivefl": (96.21, 83.59),
-    "allsmall": (94.84, 92.01),
+COLUMNS = ("strong_accuracy", "weak_accuracy", "strong_accuracy_full", "weak_accuracy_full")
+NAIVE = ("recipfl", "exclusivefl", "allsmall")
+# Table 3, strong and weak
+MNIST = {
+    "recipfl": "97.99 / 95.44",
+    "recipfl-paper": "97.99 / 95.44",
+    "exclusivefl": "96.21 / 83.59",
+    "allsmall": "94.84 / 92.01",
+    "flexifed": "96.13 / 90.15",
+    "inclusivefl": "91.18 / 87.42",
+    "depthfl": "96.92 / 92.94",
+    "heterofl": "83.47 / 79.17",
 }
+CIFAR10 = {
+    "depth": {
+        "recipfl": "85.28 / 78.65",
+        "exclusivefl": "84.85 / 59.11",
+        "allsmall": "64.34 / 68.50",
+        "flexifed": "82.86 / 67.66",
+        "inclusivefl": "83.22 / 67.66",
+        "depthfl": "73.90 / 78.16",
+    },
+    "width": {
+        "recipfl": "85.06 / 82.88",
+        "exclusivefl": "83.96 / 70.65",
+        "allsmall": "82.86 / 78.90",
+        "heterofl": "84.76 / 77.93",
+    },
+}
+# what a strong device does under RecipFL's protocol: its small model joins the others', too
+PROTOCOL: Mapping[str, Mapping[str, Any]] = {"depthfl": {"own_and_smallest": True}}
 
 
-@dataclass(frozen=True)
-class Case:
-    """Runs over the seeds that make one row."""
-
-    name: str
-    method: str
-    settings: dict[str, Any] = field(default_factory=dict)
-    paper: tuple[float, float] | None = None
-
-
-def digits() -> list[Case]:
+def digits(scale: str, _: Path) -> list[Case]:
     """The demo: the bundled digits (4000 for training), 2:100, 30 rounds."""
-    return [Case(m, m, {"skew": "2:100", "eval_every": 30}) for m in PAPER]
+    base = {"skew": "2:100", "eval_every": 30}
+    return [_case(m, base) for m in ("recipfl", "recipfl-paper", "exclusivefl", "allsmall")]
 
 
-def mnist() -> list[Case]:
-    """Table 3: MNIST, 2:100, 100 rounds."""
-    base = PRESETS["recipfl-mnist"]() | {"eval_every": 10}
-    return [Case(m, m, base, PAPER[m]) for m in ("recipfl", "exclusivefl", "allsmall")]
+def mnist(scale: str, _: Path) -> list[Case]:
+    """Table 3, MNIST, 2:100, 100 rounds: RecipFL and the naive baselines."""
+    return [_case(m, _mnist(), MNIST[m]) for m in NAIVE]
 
 
-def transfer() -> list[Case]:
-    """Fig. 6: without knowledge transfer."""
-    base = PRESETS["recipfl-mnist"]() | {"eval_every": 10}
+def table_mnist(scale: str, _: Path) -> list[Case]:
+    """Table 3 and Fig. 7, MNIST, 2:100, 100 rounds: every method that serves the fleet."""
+    others = ("local", "fedmd", "fedmdp")
+    return [_case(m, _mnist(), MNIST.get(m, "")) for m in (*MNIST, *others)]
+
+
+def transfer(scale: str, _: Path) -> list[Case]:
+    """Fig. 6: knowledge transfer on strong devices, MNIST, 2:100."""
+    with_transfer, _exclusive, allsmall = _sweep(scale, "strong_share", (0.5,))
+    without = Case(
+        name=with_transfer.name.replace("recipfl", "without transfer"),
+        settings={**with_transfer.settings, "transfer": False},
+    )
+    return [with_transfer, without, allsmall]
+
+
+def shares(scale: str, _: Path) -> list[Case]:
+    """Fig. 5(a): the part of the data that strong devices hold, MNIST, 2:100."""
+    return _sweep(scale, "strong_share", (0.1, 0.5, 0.9))
+
+
+def weak(scale: str, _: Path) -> list[Case]:
+    """Fig. 5(b): the number of weak devices, MNIST, 2 strong ones."""
+    return _sweep(scale, "skew", ("2:10", "2:100", "2:1000"))
+
+
+def strong(scale: str, _: Path) -> list[Case]:
+    """Fig. 5(c): the number of strong devices, MNIST, 100 weak ones."""
+    return _sweep(scale, "skew", ("2:100", "5:100", "50:100"))
+
+
+def cifar(scale: str, _: Path) -> list[Case]:
+    """Table 3, CIFAR-10, 1:5, both scalings: RecipFL and the naive baselines."""
+    return [c for c in table_cifar(scale, _) if c.settings["method"] in NAIVE]
+
+
+def table_cifar(scale: str, _: Path) -> list[Case]:
+    """Table 3, CIFAR-10, 1:5, both scalings: the methods of the paper's table."""
     return [
-        Case("with transfer", "recipfl", base),
-        Case("without", "recipfl", base | {"transfer": False}),
+        _case(m, _cifar10(scale, scaling), paper, f"{scaling}, {m}")
+        for scaling, methods in CIFAR10.items()
+        for m, paper in methods.items()
     ]
 
 
-def shares() -> list[Case]:
-    """Fig. 5(a): the part of the data that strong devices hold; 30 rounds instead of 100."""
-    return [
-        Case(f"share {s}, {m}", m, _short() | {"strong_share": s})
-        for s in (0.1, 0.5, 0.9)
-        for m in PAPER
-    ]
-
-
-def weak() -> list[Case]:
-    """Fig. 5(b): the number of weak devices; 30 rounds instead of 100."""
-    return [
-        Case(f"2:{n}, {m}", m, _short() | {"skew": f"2:{n}"})
-        for n in (10, 100, 1000)
-        for m in PAPER
-    ]
-
-
-def strong() -> list[Case]:
-    """Fig. 5(c): the number of strong devices; 30 rounds instead of 100."""
-    return [
-        Case(f"{n}:100, {m}", m, _short() | {"skew": f"{n}:100"}) for n in (2, 5, 50) for m in PAPER
-    ]
-
-
-def cifar() -> list[Case]:
-    """Table 3: CIFAR-10 1:5 on a subset of 15,000 images, a quarter of the width, 15 rounds."""
+def cifar100(scale: str, _: Path) -> list[Case]:
+    """Table 3, CIFAR-100, 1:50, both scalings."""
     cases = []
-    for scaling, small in (("depth", "resnet18-d1-w0.25"), ("width", "resnet18-w0.05")):
-        base = {
-            "dataset": "cifar10_subset",
-            "skew": "1:5",
-            "large": "resnet18-w0.25",
-            "small": small,
-            "rounds": 15,
-            "epochs": 2,
-            "lr": 0.05,
-            "eval_every": 15,
-        }
-        cases += [Case(f"{scaling}, {m}", m, base) for m in PAPER]
+    for scaling, methods in CIFAR10.items():
+        base = PRESETS[f"recipfl-cifar100-{scaling}"]()
+        if scale == "small":
+            base |= {"dataset": "cifar100_subset", "rounds": 10, "epochs": 2, "eval_every": 10}
+        cases += [_case(m, base, name=f"{scaling}, {m}") for m in methods]
     return cases
 
 
-def _short() -> dict[str, Any]:
-    return PRESETS["recipfl-mnist"]() | {"rounds": 30, "eval_every": 30}
+def _mnist() -> dict[str, Any]:
+    return PRESETS["recipfl-mnist"]() | {"eval_every": 10}
 
 
-SECTIONS: dict[str, Callable[[], list[Case]]] = {
-    f.__name__: f for f in (digits, mnist, transfer, shares, weak, strong, cifar)
+def _cifar10(scale: str, scaling: str) -> dict[str, Any]:
+    """The paper's, or 15,000 images, an eighth of the width and a fifth of the rounds."""
+    if scale == "paper":
+        return PRESETS[f"recipfl-cifar10-{scaling}"]()
+    small = {"depth": "resnet18-d1-w0.125", "width": "resnet18-w0.05"}
+    return {
+        "dataset": "cifar10_subset",
+        "skew": "1:5",
+        "large": "resnet18-w0.125",
+        "small": small[scaling],
+        "rounds": 10,
+        "epochs": 2,
+        "lr": 0.03,
+        "batch_size": 32,
+        "eval_every": 10,
+    }
+
+
+def _sweep(scale: str, key: str, values: Sequence[Any]) -> list[Case]:
+    """RecipFL and the naive baselines at each value; equal settings have equal names."""
+    cases = []
+    for value in values:
+        base = _mnist() | {"strong_share": 0.5} | {key: value}
+        if scale == "small":
+            base |= {"rounds": 30, "eval_every": 30}
+        name = f"{base['skew']}, share {base['strong_share']}"
+        cases += [_case(m, base, name=f"{name}, {m}") for m in NAIVE]
+    return cases
+
+
+def _case(method: str, base: Mapping[str, Any], paper: str = "", name: str = "") -> Case:
+    settings = {**base, "method": method}
+    if method not in ("recipfl", "recipfl-paper"):
+        settings.pop("options", None)  # they are RecipFL's
+    if method in PROTOCOL:
+        settings["options"] = dict(PROTOCOL[method])
+    return Case(name=name or method, settings=settings, paper=paper)
+
+
+def rows(
+    note: str = "", draw: Callable[[Sequence[Case], Results], str] | None = None
+) -> Callable[[Sequence[Case], Results], str]:
+    """How a section becomes text: a row a case, differences from the first of its group."""
+
+    def text(cases: Sequence[Case], results: Results) -> str:
+        header = ("", "strong", "weak", "strong, whole set", "weak, whole set")
+        header = (*header, "RecipFL − it: strong", "weak", "train s", "server s", "paper")
+        body = []
+        for case in cases:
+            runs = list(results[case.name].values())
+            base = _group_base(case, cases)
+            phases = [run["seconds_by_phase"] for run in runs]
+            body.append(
+                (
+                    case.name,
+                    *(spread([run[c] for run in runs]) for c in COLUMNS),
+                    *(
+                        ahead(results[base.name], results[case.name], tier)
+                        if case is not base
+                        else ""
+                        for tier in ("strong", "weak")
+                    ),
+                    f"{statistics.fmean(p['train'] for p in phases):.0f}" if phases else "",
+                    f"{statistics.fmean(p['generate'] + p['update'] for p in phases):.0f}"
+                    if phases
+                    else "",
+                    case.paper,
+                )
+            )
+        by_seed = [
+            f"- {case.name}: "
+            + "; ".join(
+                f"seed {seed} " + " / ".join(f"{100 * run[c]:.2f}" for c in COLUMNS)
+                for seed, run in results[case.name].items()
+            )
+            for case in cases
+        ]
+        parts = [
+            note,
+            "Accuracy in %, mean ± standard deviation over the seeds; a run's figure is its mean "
+            "over the last fifth of the rounds on the clients' own test samples, or the last "
+            "round's on the whole test set, weighted by each client's label mix. Differences: "
+            "whole set, with p of a paired test over all devices and seeds.",
+            table(header, body),
+            draw(cases, results) if draw else "",
+            "By seed (strong / weak / strong, whole set / weak, whole set):\n\n"
+            + "\n".join(by_seed),
+        ]
+        return "\n\n".join(part for part in parts if part)
+
+    return text
+
+
+def ahead(ours: Mapping[int, Summary], theirs: Mapping[int, Summary], tier: str) -> str:
+    """By how many points RecipFL is ahead on the whole test set, device by device, and p."""
+    pairs = {}
+    for seed in ours.keys() & theirs.keys():
+        a, b = (read_run(runs[seed]["folder"]) for runs in (theirs, ours))
+        last = a.rounds[-1].clients, b.rounds[-1].clients
+        pairs[seed] = [
+            (x, y)
+            for device in a.tiers.get(tier, ())
+            if (x := last[0][device.id].accuracy_full) is not None
+            and (y := last[1][device.id].accuracy_full) is not None
+        ]
+    test = paired_test(pairs)
+    if test is None:
+        return NONE
+    p = "" if test.p is None else f" (p {test.p:.1g})"
+    return f"{100 * test.difference:+.2f}{p}"
+
+
+def _group_base(case: Case, cases: Sequence[Case]) -> Case:
+    """The case that a row is compared with: RecipFL's of the same setting."""
+    prefix = case.name.rpartition(", ")[0]
+    same = [c for c in cases if c.name.rpartition(", ")[0] == prefix]
+    return next((c for c in same if c.settings["method"] == "recipfl"), same[0])
+
+
+def curves(name: str, key: str, axis: str) -> Callable[[Sequence[Case], Results], str]:
+    """A picture of a sweep, written beside the table: one line a method."""
+
+    def draw(cases: Sequence[Case], results: Results) -> str:
+        import matplotlib
+
+        matplotlib.use("svg")
+        from matplotlib import pyplot
+
+        figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), sharex=True)
+        for method in NAIVE:
+            own = [c for c in cases if c.settings["method"] == method and results[c.name]]
+            places = [str(c.settings[key]) for c in own]
+            for ax, tier in zip(axes, ("strong", "weak"), strict=True):
+                values = [
+                    100
+                    * statistics.fmean(r[f"{tier}_accuracy_full"] for r in results[c.name].values())
+                    for c in own
+                ]
+                ax.plot(places, values, marker="o", label=method)
+                ax.set_title(f"{tier} devices")
+                ax.set_xlabel(axis)
+        axes[0].set_ylabel("accuracy, %, whole test set")
+        axes[1].legend()
+        figure.tight_layout()
+        path = FOLDER / f"reproduce_recipfl_{name}.svg"
+        figure.savefig(path, metadata={"Date": None})
+        pyplot.close(figure)
+        return f"![{axis}]({path.name})"
+
+    return draw
+
+
+REDUCED = "30 rounds instead of the paper's 100."
+
+
+def _figure(cases: Callable[[str, Path], list[Case]], key: str = "", axis: str = "") -> Section:
+    """A section of reduced runs; those of equal settings are shared between sections."""
+    picture = curves(cases.__name__, key, axis) if key else None
+    return Section(cases=cases, text=rows(f"{cases.__doc__} {REDUCED}", picture), folder="reduced")
+
+
+SECTIONS = {
+    "digits": Section(cases=digits, text=rows(digits.__doc__ or "")),
+    "mnist": Section(cases=mnist, text=rows(mnist.__doc__ or "")),
+    "table": Section(cases=table_mnist, text=rows(table_mnist.__doc__ or ""), folder="mnist"),
+    "transfer": _figure(transfer),
+    "shares": _figure(shares, "strong_share", "share of the data on strong devices"),
+    "weak": _figure(weak, "skew", "strong:weak devices"),
+    "strong": _figure(strong, "skew", "strong:weak devices"),
+    "cifar": Section(
+        cases=cifar,
+        text=rows(
+            f"{cifar.__doc__} 15,000 of 60,000 images, ResNet-18 with an eighth of its width "
+            "(small models: its first stage, or 0.05 of the width), 10 rounds instead of 50, two "
+            "local epochs of SGD 0.03 with batches of 32: not to be compared with the paper's "
+            "figures, only row with row."
+        ),
+    ),
+    "table_cifar": Section(cases=table_cifar, text=rows(table_cifar.__doc__ or ""), folder="cifar"),
+    "cifar100": Section(cases=cifar100, text=rows(cifar100.__doc__ or "")),
 }
 
-
-def perform(case: Case, seed: int, runs: Path, data_dir: Path | None) -> dict[str, Any]:
-    """The summary of one run; from its folder if it is finished."""
-    values = {**case.settings, "method": case.method, "seed": seed}
-    if case.method != "recipfl":
-        values.pop("options", None)
-    config = from_mapping(RunConfig, values, "setting")
-    folder = runs / f"{case.name.replace(', ', '_').replace(' ', '-').replace(':', '-')}-{seed}"
-    if not (folder / "summary.json").exists():
-        run(config, out=folder, data_dir=data_dir, resume=True)
-    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    print(folder.name, {k: summary[k] for k in COLUMNS}, flush=True)
-    return summary
-
-
-COLUMNS = ("strong_accuracy", "weak_accuracy", "strong_accuracy_full", "weak_accuracy_full")
-
-
-def section(name: str, options: argparse.Namespace) -> str:
-    """A section's table in Markdown: mean and standard deviation over the seeds."""
-    lines = [
-        f"## {SECTIONS[name].__doc__}",
-        "",
-        f"Seeds {', '.join(map(str, options.seeds))}; accuracy in %, mean ± standard deviation "
-        "over the seeds; a run's figure is its mean over the last fifth of the rounds, on the "
-        "clients' own test samples and on the whole test set weighted by their label mix. "
-        "Server: generation and update.",
-        "",
-        "| | strong | weak | strong, whole set | weak, whole set | train s | server s "
-        "| paper: strong, weak |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for case in SECTIONS[name]():
-        summaries = [perform(case, s, options.runs / name, options.data_dir) for s in options.seeds]
-        cells = [_spread([100 * s[c] for s in summaries]) for c in COLUMNS]
-        phases = [s["seconds_by_phase"] for s in summaries]
-        train = statistics.fmean(p["train"] for p in phases)
-        server = statistics.fmean(p["generate"] + p["update"] for p in phases)
-        paper = f"{case.paper[0]}, {case.paper[1]}" if case.paper else ""
-        lines.append(
-            f"| {case.name} | {' | '.join(cells)} | {train:.0f} | {server:.0f} | {paper} |"
-        )
-        if len(options.seeds) > 1:
-            each = "; ".join(
-                f"{100 * s['strong_accuracy']:.2f} / {100 * s['weak_accuracy']:.2f}"
-                for s in summaries
-            )
-            lines.append(f"| by seed | {each} | | | | | | |")
-    return "\n".join(lines)
-
-
-def _spread(values: list[float]) -> str:
-    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.2f}{spread}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("sections", nargs="+", choices=SECTIONS)
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--runs", type=Path, default=Path("runs/reproduce_recipfl"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    options = parser.parse_args()
-    for name in options.sections:
-        text = section(name, options)
-        print(write(f"reproduce_recipfl_{name}", "RecipFL's experiments", text))
-        print(text)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main("recipfl", "RecipFL's experiments", SECTIONS, __doc__ or "")
