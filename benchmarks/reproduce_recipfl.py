@@ -133,11 +133,11 @@ def _cifar10(scale: str, scaling: str) -> dict[str, Any]:
         "skew": "1:5",
         "large": "resnet18-w0.125",
         "small": small[scaling],
-        "rounds": 10,
-        "epochs": 2,
+        "rounds": 8,
+        "epochs": 1,
         "lr": 0.03,
         "batch_size": 32,
-        "eval_every": 10,
+        "eval_every": 8,
     }
 
 
@@ -296,8 +296,8 @@ SECTIONS = {
         cases=cifar,
         text=rows(
             f"{cifar.__doc__} 15,000 of 60,000 images, ResNet-18 with an eighth of its width "
-            "(small models: its first stage, or 0.05 of the width), 10 rounds instead of 50, two "
-            "local epochs of SGD 0.03 with batches of 32: not to be compared with the paper's "
+            "(small models: its first stage, or 0.05 of the width), 8 rounds instead of 50, one "
+            "local epoch of SGD 0.03 with batches of 32: not to be compared with the paper's "
             "figures, only row with row."
         ),
     ),

@@ -1,31 +1,34 @@
-"""RecipFL with residuals: a graph hypernetwork generates weights, a mean adds what it misses.
+"""RecipFL with priors: a hypernetwork tells clients apart and hurries on what all of them share.
 
 "How Few Davids Improve One Goliath: Federated Learning in Resource-Skew Edge Computing
-Environments", Algorithm 1, with a residual for every architecture (`docs/decisions/0009`). The
-server knows each client's architecture, its label histogram, and for every architecture the
-residual and the mean of the weights that came back last. A client receives weights for its models,
-trains them as any model, and sends them back; a strong one trains its large model, then the small
-one with knowledge transfer from the large (Eq. 9).
+Environments", Algorithm 1, with a prior for every architecture (`docs/decisions/0009`). The server
+knows each client's architecture, its label histogram, and for every architecture a prior, the
+weights of its mean client. A client receives weights for its models, trains them as any model, and
+sends them back; a strong one trains its large model, then the small one with knowledge transfer
+from the large (Eq. 9).
 
-    theta~_m = GHN(G_m, a_m; phi) + R_G                          what client m is given
-    phi <- Adam along sum_m (d theta~_m / d phi)^T (theta~_m - theta_m)              Eq. (4)
-    R_G <- R_G + sum_m n_m (theta_m - theta~_m) / sum n_m        over architecture G's answers
+    theta~_m = prior_G + GHN(G, a_m; phi) - GHN(G, mean a; phi)       what client m is given
+    phi' = Adam along sum_m (d theta~_m / d phi)^T (theta~_m - theta_m)                    Eq. (4)
+    speed_G <- beta speed_G + sum_m n_m (theta_m - theta~_m) / sum n_m         G's answers
+    prior_G <- prior_G + speed_G + s (GHN(G, mean a; phi') - GHN(G, mean a; phi))
 
-The hypernetwork carries what clients learn from one to the other, whatever their architecture; the
-residual keeps, as FedAvg would, what it cannot say. An architecture that nobody has trained has no
-residual: it is served its generation alone (`GHN.generate`).
+At first the prior is what the hypernetwork generates for the mean client, so that with s = 1 and
+no other step this is the paper's method. FedAvg's step keeps what the hypernetwork cannot say; the
+hypernetwork's own step carries what clients of all architectures have in common, and goes further
+where little data moves weights little. A prior rests while nobody answers for its architecture. An
+architecture that nobody has trained is served its generation alone (`GHN.generate`).
 
-Differences from the paper: the residual, and q_v, which is the mean over the architecture's clients
-instead of what each of them last sent, so that nothing is kept by client. See `GHNConfig` and
-`UpdateConfig` for the rest; `recipfl_paper` is the method as published.
+Differences from the paper: the prior, and q_v, which is the prior instead of what each client last
+sent, so that nothing is kept by client. `recipfl_paper` is the method as published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from ghn_fl import which_models
 from ghn_fl.aggregate import weighted_mean
@@ -51,43 +54,67 @@ from zoo import ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Settings of RecipFL with residuals.
+    """Settings of RecipFL with priors.
 
     Attributes:
         ghn: the hypernetwork's design; its number of classes is the task's.
         update: how the hypernetwork learns.
         transfer: knowledge transfer on devices that train more than one model (Eq. 9).
-        residual: how much of the clients' mean change goes into the residual; 0: none.
+        step: s, how much of the hypernetwork's own step a prior goes along.
+        momentum: beta of FedAvg's step, once more than `settle` rounds are over.
+        settle: rounds without momentum: the first steps are large enough.
+        window: what is served for use is the mean of the prior over this last part of its steps;
+            0: the prior itself.
     """
 
     ghn: GHNConfig = field(default_factory=GHNConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     transfer: bool = True
-    residual: float = 1.0
+    step: float = 0.5
+    momentum: float = 0.6
+    settle: int = 20
+    window: float = 0.15
 
     def __post_init__(self) -> None:
-        if not self.residual >= 0:
-            raise ConfigError(f"residual must be at least 0, got {self.residual}")
+        if not 0 <= self.momentum < 1 or not 0 <= self.window < 1:
+            raise ConfigError(
+                "momentum and window must be from 0 to below 1, "
+                f"got {self.momentum} and {self.window}"
+            )
+        if not self.step >= 0 or self.settle < 0:
+            raise ConfigError(
+                f"step and settle must be at least 0, got {self.step} and {self.settle}"
+            )
+        if self.ghn.descriptor == "id":
+            raise ConfigError(
+                "a prior needs the mean of the clients' descriptors, and numbers have none; "
+                "ghn.descriptor must be histogram or none, or take the method recipfl-paper"
+            )
 
 
 def build(config: Config, setting: Setting) -> Method:
     design = design_for(config.ghn, setting)
+    mean = _mean_clients(design, setting)
     # Eq. (9): what a strong device trains after its large model learns from that one, too
     recipes = (Recipe(), Recipe(teacher=0 if config.transfer else None))
 
     def init() -> State:
-        initial = {str(spec): dict(weights) for spec, weights in setting.initial.items()}
-        nothing = {
-            spec: {name: torch.zeros_like(w) for name, w in weights.items()}
-            for spec, weights in initial.items()
+        ghn, initial = fresh(design, setting.seed), {str(s): setting.initial[s] for s in mean}
+        prior = {str(spec): w for spec, w in middle(ghn, initial, list(mean)).items()}
+        still = {spec: {n: torch.zeros_like(w) for n, w in p.items()} for spec, p in prior.items()}
+        start = to_state(ghn, AdamState())
+        return start | {
+            "t": 0,
+            "prior": prior,
+            "speed": still,
+            "mean": prior,
+            "steps": dict.fromkeys(prior, 0),
         }
-        start = to_state(fresh(design, setting.seed), AdamState())
-        return start | {"current": initial, "residual": nothing}
 
     def run_round(state: State, sampled: Sequence[Client], train: Train) -> tuple[State, Report]:
         ghn, adam = from_state(design, state)
         asked = [(client, spec) for client in sampled for spec in client.models]
-        given = serve(ghn, state, asked)  # theta~_m = GHN(G_m, a_m; phi) + R_G
+        given = serve(ghn, state, state["prior"], asked)
         ready = iter(given)
         jobs = [
             Job(
@@ -104,54 +131,91 @@ def build(config: Config, setting: Setting) -> Method:
             for (client, spec), sent, trained in zip(asked, given, came, strict=True)
             if trained is not None
         ]
+        if not exchanged:
+            return state, {}
         changes = [
-            Change(
-                request=request(state, client, spec), sent=sent, trained=trained, share=client.share
-            )
-            for client, spec, sent, trained in exchanged
+            Change(request=request(state, c, spec), sent=sent, trained=trained, share=c.share)
+            for c, spec, sent, trained in exchanged
         ]
+        specs = list(dict.fromkeys(spec for _, spec, *_ in exchanged))
+        before = middle(ghn, state["prior"], specs)
         ghn, adam, norm = update(ghn, changes, adam, config.update)  # Eq. (4)
-        current, residual = dict(state["current"]), dict(state["residual"])
-        for spec in dict.fromkeys(spec for _, spec, *_ in exchanged):
-            own = [(c.samples, sent, trained) for c, s, sent, trained in exchanged if s == spec]
-            samples = [n for n, *_ in own]
-            current[str(spec)] = weighted_mean([trained for *_, trained in own], samples)
-            before = weighted_mean([sent for _, sent, _ in own], samples)
-            residual[str(spec)] = {  # R_G <- R_G + the clients' mean change
-                name: r + config.residual * (current[str(spec)][name] - before[name])
-                for name, r in residual[str(spec)].items()
-            }
-        new = to_state(ghn, adam) | {"current": current, "residual": residual}
+        after = middle(ghn, state["prior"], specs)
+        new = to_state(ghn, adam) | {"t": state["t"] + 1}
+        new |= {key: dict(state[key]) for key in ("prior", "speed", "mean", "steps")}
+        for spec in specs:
+            own = [(c.samples, sent, w) for c, s, sent, w in exchanged if s == spec]
+            moves = [{n: w[n] - sent[n] for n in sent} for _, sent, w in own]
+            move = weighted_mean(moves, [samples for samples, *_ in own])
+            glide = {n: config.step * (after[spec][n] - before[spec][n]) for n in move}
+            _advance(new, str(spec), move, glide, config)
         return new, {"gradient_norm": norm}
 
     def personalize(state: State, clients: Sequence[Client]) -> list[Weights]:
         ghn, served = hypernetwork(state), list[Weights]()
         for start in range(0, len(clients), config.update.chunk):
-            part = clients[start : start + config.update.chunk]
-            served += serve(ghn, state, [(client, client.models[0]) for client in part])
+            part = [(c, c.models[0]) for c in clients[start : start + config.update.chunk]]
+            served += serve(ghn, state, state["mean"], part)
         return served
 
     def serve(
-        ghn: GHN, state: State, asked: Sequence[tuple[Client, ModelSpec]]
-    ) -> list[dict[str, torch.Tensor]]:
+        ghn: GHN,
+        state: State,
+        priors: Mapping[str, Weights],
+        asked: Sequence[tuple[Client, ModelSpec]],
+    ) -> list[Weights]:
+        """prior_G + GHN(G, a_m) - GHN(G, mean a), for every client and model asked for."""
         made = ghn.generate_many([request(state, client, spec) for client, spec in asked])
+        of_mean = middle(ghn, state["prior"], list(dict.fromkeys(spec for _, spec in asked)))
         return [
-            {name: w + state["residual"][str(spec)][name] for name, w in weights.items()}
+            {n: priors[str(spec)][n] + (w - of_mean[spec][n]) for n, w in weights.items()}
             for (_, spec), weights in zip(asked, made, strict=True)
         ]
 
     def request(state: State, client: Client, spec: ModelSpec) -> Request:
-        """Graph, descriptor, and the architecture's weights as they came back last."""
+        """Graph, descriptor, and the prior as the parameters q_v at the current round."""
         return Request(
             graph=setting.graphs[spec],
             client=descriptor(design, client),
-            current=state["current"][str(spec)],
+            current=state["prior"][str(spec)],
         )
+
+    def middle(
+        ghn: GHN, current: Mapping[str, Weights], specs: Sequence[ModelSpec]
+    ) -> dict[ModelSpec, dict[str, Tensor]]:
+        """GHN(G, mean a) for some architectures."""
+        asked = [
+            Request(graph=setting.graphs[s], client=mean[s], current=current[str(s)]) for s in specs
+        ]
+        return dict(zip(specs, ghn.generate_many(asked), strict=True))
 
     def hypernetwork(state: State) -> GHN:
         return from_state(design, state)[0].eval()
 
     return Method(init, run_round, personalize, hypernetwork)
+
+
+def _advance(state: State, spec: str, move: Weights, glide: Weights, config: Config) -> None:
+    """Move one architecture's prior, in a state that is ours to change."""
+    beta = config.momentum if state["t"] > config.settle else 0.0
+    speed = {n: beta * v + move[n] for n, v in state["speed"][spec].items()}
+    prior = {n: p + speed[n] + glide[n] for n, p in state["prior"][spec].items()}
+    steps = state["steps"][spec] + 1
+    last = max(1.0, config.window * steps)  # how many values the mean is over
+    state["mean"][spec] = {n: m + (prior[n] - m) / last for n, m in state["mean"][spec].items()}
+    state["prior"][spec], state["speed"][spec], state["steps"][spec] = prior, speed, steps
+
+
+def _mean_clients(design: GHNConfig, setting: Setting) -> dict[ModelSpec, Tensor | None]:
+    """For every architecture the mean descriptor of those who train it, by samples."""
+    found: dict[ModelSpec, Tensor | None] = {}
+    for spec in sorted({s for client in setting.clients for s in client.models}, key=str):
+        own = [client for client in setting.clients if spec in client.models]
+        found[spec] = None
+        if design.descriptor == "histogram":
+            mixes = [{"mix": torch.tensor(client.mix)} for client in own]
+            found[spec] = weighted_mean(mixes, [client.samples for client in own])["mix"]
+    return found
 
 
 def _each(job: Job, weights: Sequence[Weights]) -> Sequence[Weights | None]:

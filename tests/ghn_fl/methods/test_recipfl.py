@@ -1,4 +1,4 @@
-"""RecipFL with residuals: its own rules, beyond the contract of all methods."""
+"""RecipFL with priors: its own rules, beyond the contract of all methods."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def moved(by: Mapping[int, float]) -> Train:
     return train
 
 
-def shift(after: State, before: State, spec: str) -> float:
-    """By how much all numbers of a residual have changed; they must agree."""
+def shift(after: State, before: State, spec: str, key: str = "prior") -> float:
+    """By how much all weights of a prior have moved; they must agree."""
     (by,) = {
         round(float(d), 4)
-        for n, w in after["residual"][spec].items()
-        for d in (w - before["residual"][spec][n]).flatten()
+        for n, w in after[key][spec].items()
+        for d in (w - before[key][spec][n]).flatten()
     }
     return by
 
 
-def test_a_residual_grows_by_the_clients_mean_change_weighted_by_samples() -> None:
-    bed = Bed("recipfl")
+def test_a_prior_moves_by_the_clients_mean_weighted_by_samples() -> None:
+    bed = Bed("recipfl", step=0.0)
     strong, one, other, _ = bed.clients
     state = bed.method.init()
     after, _ = bed.method.run_round(state, [strong, one, other], moved({0: 0.5, 1: -1, 2: 2}))
@@ -60,42 +60,51 @@ def test_a_residual_grows_by_the_clients_mean_change_weighted_by_samples() -> No
     assert shift(after, state, "lenet5") == 0.5  # the strong one alone has it
 
 
-def test_an_architecture_without_answers_keeps_its_residual() -> None:
+def test_an_architecture_without_answers_keeps_its_prior() -> None:
     bed = Bed("recipfl")
     state = bed.method.init()
     after, _ = bed.method.run_round(state, bed.clients, moved({1: 1.0}))
-    for key in ("residual", "current"):
-        assert equal(after[key]["lenet5"], state[key]["lenet5"])
-        assert not equal(after[key][SMALLEST], state[key][SMALLEST])
+    assert equal(after["prior"]["lenet5"], state["prior"]["lenet5"])
+    assert after["steps"] == {"lenet5": 0, SMALLEST: 1}
 
 
-def test_what_is_given_is_the_generation_and_the_residual() -> None:
-    bed = Bed("recipfl")
-    state, _ = bed.method.run_round(bed.method.init(), bed.clients, moved({1: 1.0, 2: -0.5}))
-    (served,) = bed.method.personalize(state, bed.clients[1:2])
-    client = bed.clients[1]
-    request = Request(
-        graph=bed.setting.graphs[client.models[0]],
-        client=torch.tensor(client.mix),
-        current=state["current"][SMALLEST],
-    )
-    ghn = bed.method.hypernetwork(state)  # type: ignore[misc]
-    (made,) = ghn.generate_many([request])  # type: ignore[attr-defined]
-    for name, weight in served.items():
-        torch.testing.assert_close(weight, made[name] + state["residual"][SMALLEST][name])
+def test_momentum_begins_after_the_rounds_of_settling() -> None:
+    # moves of 1, 1, 1 with beta 0.5 from the third round on: 1, 1, then 0.5 * 1 + 1
+    bed = Bed("recipfl", step=0.0, momentum=0.5, settle=2)
+    state, shifts = bed.method.init(), []
+    for _ in range(4):
+        after, _ = bed.method.run_round(state, bed.clients[1:2], moved({1: 1.0}))
+        shifts.append(shift(after, state, SMALLEST))
+        state = after
+    assert shifts == pytest.approx([1, 1, 1.5, 1.75], abs=1e-3)
 
 
-def test_with_a_hypernetwork_that_stands_still_it_is_fedavg_by_architecture() -> None:
-    # steps of 1e-12 leave the generation where it is; weak devices only, for a strong one's small
-    # model would join them; FedAvg then starts from the same generated weights
-    still: dict[str, Any] = {
-        "update.optimizer": "sgd",
-        "update.lr": 1e-12,
-        "ghn.descriptor": "none",
-    }
-    bed, weak = Bed("recipfl", transfer=False, **still), slice(1, None)
-    state, sent = bed.method.init(), list[Job]()
-    clients = bed.clients[weak]
+def test_what_is_served_for_use_is_a_mean_over_the_last_steps() -> None:
+    # window 0.75, moves of 1: the mean is over max(1, 0.75 n) values: 1, 1.5, 2.25
+    #   step 1: 1; step 2: 1 + (2 - 1) / 1.5 = 5/3; step 3: 5/3 + (3 - 5/3) / 2.25 = 2.2593
+    bed = Bed("recipfl", step=0.0, window=0.75)
+    start = state = bed.method.init()
+    for expected in (1, 5 / 3, 2.2593):
+        state, _ = bed.method.run_round(state, bed.clients[1:2], moved({1: 1.0}))
+        assert shift(state, start, SMALLEST, "mean") == pytest.approx(expected, abs=1e-3)
+
+
+def test_without_a_descriptor_everybody_is_served_the_prior() -> None:
+    bed = Bed("recipfl", **{"ghn.descriptor": "none"})
+    state, _ = bed.method.run_round(bed.method.init(), bed.clients, bed.train(1))
+    for client, weights in zip(
+        bed.clients, bed.method.personalize(state, bed.clients), strict=True
+    ):
+        prior = state["prior"][str(client.models[0])]
+        assert all(torch.allclose(w, prior[n], atol=1e-6) for n, w in weights.items())
+
+
+def test_without_the_hypernetworks_step_it_is_fedavg_by_architecture() -> None:
+    # weak devices only, for the strong one's small model would join them
+    options: dict[str, Any] = {"ghn.descriptor": "none", "step": 0.0, "window": 0.0}
+    bed, sent = Bed("recipfl", **options), list[Job]()
+    clients = bed.clients[1:]
+    state = bed.method.init()
 
     def watch(jobs: Sequence[Job]) -> list[Answer]:
         sent.extend(jobs)
@@ -104,25 +113,60 @@ def test_with_a_hypernetwork_that_stands_still_it_is_fedavg_by_architecture() ->
     state, _ = bed.method.run_round(state, clients, watch)
     answers = [bed.answer(1, job) for job in sent]
     mean = weighted_mean([a.weights[0] for a in answers], [a.samples for a in answers])
-    (served,) = bed.method.personalize(state, clients[:1])
-    # q_v has changed from the initial weights to the mean, and the generation with it, a little
-    for name, weight in served.items():
-        assert torch.allclose(weight, mean[name], atol=0.05)
+    for served in bed.method.personalize(state, clients):
+        assert all(torch.allclose(w, mean[n], atol=1e-5) for n, w in served.items())
 
 
-def test_without_residual_only_the_generation_is_given() -> None:
-    bed = Bed("recipfl", residual=0.0)
-    state, _ = bed.method.run_round(bed.method.init(), bed.clients, bed.train(1))
-    assert all(not w.any() for part in state["residual"].values() for w in part.values())
-
-
-def test_both_models_of_a_strong_client_move_their_residuals() -> None:
-    bed = Bed("recipfl")
+def test_a_prior_goes_along_the_hypernetworks_own_step() -> None:
+    # clients that come back as they went: FedAvg's step is 0; the hypernetwork rests, too
+    bed = Bed("recipfl", step=1.0)
     state = bed.method.init()
-    after, _ = bed.method.run_round(state, bed.clients[:1], moved({0: -0.25}))
-    assert shift(after, state, "lenet5") == shift(after, state, SMALLEST) == -0.25
+    after, _ = bed.method.run_round(state, bed.clients[1:], moved({1: 0.0, 2: 0.0, 3: 0.0}))
+    assert shift(after, state, SMALLEST) == 0
+    # clients that go up by 1: a prior goes up by 1, and on by what the hypernetwork learnt, times s
+    priors = []
+    for step in (0.0, 0.5, 1.0):
+        bed = Bed("recipfl", step=step)
+        new, _ = bed.method.run_round(state, bed.clients[1:], moved({1: 1.0, 2: 1.0, 3: 1.0}))
+        priors.append(new["prior"][SMALLEST])
+    for name in priors[0]:
+        plain, half, whole = (p[name] for p in priors)
+        torch.testing.assert_close(half - plain, 0.5 * (whole - plain), atol=1e-5, rtol=0)
+    ahead = sum(float((priors[2][n] - priors[0][n]).sum()) for n in priors[0])
+    assert ahead > 0  # Eq. (4): towards what came back, not away from it
+
+
+def test_clients_differ_from_the_prior_by_what_sets_them_apart() -> None:
+    bed = Bed("recipfl")
+    state, _ = bed.method.run_round(bed.method.init(), bed.clients, bed.train(1))
+    one, other = bed.method.personalize(state, bed.clients[1:3])
+    assert not equal(dict(one), dict(other))
+    # by samples, the differences of all who train an architecture sum to about nothing
+    prior = state["mean"][SMALLEST]
+    apart = [(w[n] - prior[n]).norm() for w in (one, other) for n in w]
+    assert max(apart) < 0.5 * max(w.norm() for w in prior.values())
+
+
+def test_the_prior_begins_as_the_generation_for_the_mean_client() -> None:
+    bed = Bed("recipfl", **{"ghn.descriptor": "none"})
+    state = bed.method.init()
+    client = bed.clients[1]
+    request = Request(
+        graph=bed.setting.graphs[client.models[0]],
+        current=bed.setting.initial[client.models[0]],
+    )
+    ghn = bed.method.hypernetwork(state)  # type: ignore[misc]
+    (made,) = ghn.generate_many([request])  # type: ignore[attr-defined]
+    for name, weight in made.items():
+        torch.testing.assert_close(weight, state["prior"][SMALLEST][name], atol=1e-5, rtol=0)
 
 
 def test_settings_that_cannot_be() -> None:
-    with pytest.raises(ConfigError, match="residual must be at least 0, got -1"):
-        RunConfig(method="recipfl", options=SMALL | {"residual": -1.0})
+    for options, says in (
+        ({"momentum": 1.0}, "momentum and window must be"),
+        ({"settle": -1}, "step and settle must be at least 0"),
+        ({"step": -0.5}, "step and settle must be at least 0"),
+        ({"ghn.descriptor": "id", "ghn.num_clients": 4}, "take the method recipfl-paper"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            RunConfig(method="recipfl", options=SMALL | options)
