@@ -196,9 +196,8 @@ def stragglers_text(cases: Sequence[Case], results: Results) -> str:
             "never trains and is left with its initial weights; a dropped FedAvg client is served "
             f"the others' model. FedAvg's clients all have {model} and no public data.",
             table(header, rows, names=2),
-            "Paper (curves only): partial work is better than dropping, more so with more "
-            "stragglers (Figs. 3, 4); FedMDP is ahead of FedAvg with 50 and 90 % of them (Figs. 6, "
-            "7), and FedAvg is better on iid synthetic data.",
+            "Paper: curves without numbers, with and without partial work (Figs. 3, 4), and FedAvg "
+            "against FedMDP (Figs. 6, 7); FedAvg is better on iid synthetic data.",
         )
     )
 

@@ -125,9 +125,10 @@ def groups_text(cases: Sequence[Case], results: Results) -> str:
             "Ahead: points, mean over devices; Wilcoxon's p over devices and seeds. The paper's "
             "figures are the large model's (Table 5: RoBERTa on CoLA), so strong is the column to "
             "compare, by its order only. ExclusiveFL leaves all but the strong out: the others "
-            "have their initial weights and the epoch of fine-tuning. Paper: InclusiveFL is above "
-            "its variant without momentum, both above AllSmall and ExclusiveFL; at 7:2:1 only the "
-            "variant without heterogeneous aggregation was stable.",
+            "have their initial weights and the epoch of fine-tuning. Paper: at 1:1:1 and "
+            "1:2:7 InclusiveFL is above its variant without momentum, and both are above AllSmall "
+            "and ExclusiveFL; at 7:2:1 only the variant without heterogeneous aggregation has a "
+            "number.",
         )
     )
 
