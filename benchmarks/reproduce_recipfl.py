@@ -281,7 +281,7 @@ REDUCED = "30 rounds instead of the paper's 100."
 def _figure(cases: Callable[[str, Path], list[Case]], key: str = "", axis: str = "") -> Section:
     """A section of reduced runs; those of equal settings are shared between sections."""
     picture = curves(cases.__name__, key, axis) if key else None
-    return Section(cases=cases, text=rows(f"{cases.__doc__} {REDUCED}", picture), folder="reduced")
+    return Section(cases=cases, text=rows(f"{cases.__doc__} {REDUCED}", picture), folder="shares")
 
 
 SECTIONS = {

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import experiments, reproduce_fedmdp, reproduce_hasaas, reproduce_inclusivefl
+from benchmarks import (
+    experiments,
+    reproduce_fedmdp,
+    reproduce_hasaas,
+    reproduce_inclusivefl,
+    reproduce_recipfl,
+)
 from benchmarks.experiments import SCALES, Section
 from ghn_fl import RunConfig, run
 from ghn_fl.data import DATASETS
@@ -20,13 +26,14 @@ SCRIPTS = {
     "hasaas": reproduce_hasaas,
     "fedmdp": reproduce_fedmdp,
     "inclusivefl": reproduce_inclusivefl,
+    "recipfl": reproduce_recipfl,
 }
 SECTIONS = {
     f"{script}-{name}": section
     for script, module in SCRIPTS.items()
     for name, section in module.SECTIONS.items()
 }
-# of every section, cases that are told beside each other
+# of sections, cases that are told beside each other
 SHOWN = {
     "hasaas-drop": ("90 %, hasaas", "90 %, fedavg"),
     "hasaas-fairness": ("30 %, fedprox", "90 %, afd"),
@@ -34,6 +41,7 @@ SHOWN = {
     "fedmdp-agents": ("fedmdp", "alone", "pooled, lenet5"),
     "fedmdp-stragglers": ("non-iid, 50 %, fedmdp partial", "non-iid, 50 %, fedavg drop"),
     "inclusivefl-groups": ("7:2:1, inclusivefl", "7:2:1, exclusivefl"),
+    "recipfl-mnist": ("recipfl", "allsmall"),
 }
 
 
@@ -52,7 +60,7 @@ def test_every_case_is_a_run(name: str, scale: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SECTIONS)
+@pytest.mark.parametrize("name", SHOWN)
 def test_section_tells_its_results(name: str, tmp_path: Path) -> None:
     section = SECTIONS[name]
     cases = section.cases("small", tmp_path)
