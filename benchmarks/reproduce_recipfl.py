@@ -147,7 +147,7 @@ def _sweep(scale: str, key: str, values: Sequence[Any]) -> list[Case]:
     for value in values:
         base = _mnist() | {"strong_share": 0.5} | {key: value}
         if scale == "small":
-            base |= {"rounds": 20, "eval_every": 20}
+            base |= {"rounds": 15, "eval_every": 15}
         name = f"{base['skew']}, share {base['strong_share']}"
         cases += [_case(m, base, name=f"{name}, {m}") for m in NAIVE]
     return cases
@@ -275,7 +275,7 @@ def curves(name: str, key: str, axis: str) -> Callable[[Sequence[Case], Results]
     return draw
 
 
-REDUCED = "20 rounds instead of the paper's 100."
+REDUCED = "15 rounds instead of the paper's 100."
 
 
 def _figure(cases: Callable[[str, Path], list[Case]], key: str = "", axis: str = "") -> Section:

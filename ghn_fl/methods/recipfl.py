@@ -12,11 +12,11 @@ from the large (Eq. 9).
     speed_G <- beta speed_G + sum_m n_m (theta_m - theta~_m) / sum n_m         G's answers
     prior_G <- prior_G + speed_G + s (GHN(G, mean a; phi') - GHN(G, mean a; phi))
 
-At first the prior is what the hypernetwork generates for the mean client, so that with s = 1 and
-no other step this is the paper's method. FedAvg's step keeps what the hypernetwork cannot say; the
-hypernetwork's own step carries what clients of all architectures have in common, and goes further
-where little data moves weights little. A prior rests while nobody answers for its architecture. An
-architecture that nobody has trained is served its generation alone (`GHN.generate`).
+A prior begins as its architecture's usual initial weights. FedAvg's step keeps what the
+hypernetwork cannot say; the hypernetwork's own step carries what clients of all architectures have
+in common, and goes further where little data moves weights little. A prior rests while nobody
+answers for its architecture. An architecture that nobody has trained is served its generation
+alone (`GHN.generate`).
 
 Differences from the paper: the prior, and q_v, which is the prior instead of what each client last
 sent, so that nothing is kept by client. `recipfl_paper` is the method as published.
@@ -99,11 +99,9 @@ def build(config: Config, setting: Setting) -> Method:
     recipes = (Recipe(), Recipe(teacher=0 if config.transfer else None))
 
     def init() -> State:
-        ghn, initial = fresh(design, setting.seed), {str(s): setting.initial[s] for s in mean}
-        prior = {str(spec): w for spec, w in middle(ghn, initial, list(mean)).items()}
+        prior = {str(spec): dict(setting.initial[spec]) for spec in mean}
         still = {spec: {n: torch.zeros_like(w) for n, w in p.items()} for spec, p in prior.items()}
-        start = to_state(ghn, AdamState())
-        return start | {
+        return to_state(fresh(design, setting.seed), AdamState()) | {
             "t": 0,
             "prior": prior,
             "speed": still,

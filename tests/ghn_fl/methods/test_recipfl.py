@@ -10,7 +10,6 @@ import torch
 
 from ghn_fl.aggregate import weighted_mean
 from ghn_fl.errors import ConfigError
-from ghn_fl.hypernet import Request
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.tree import equal
 from ghn_fl.types import Answer, Job, State, Train
@@ -147,18 +146,11 @@ def test_clients_differ_from_the_prior_by_what_sets_them_apart() -> None:
     assert max(apart) < 0.5 * max(w.norm() for w in prior.values())
 
 
-def test_the_prior_begins_as_the_generation_for_the_mean_client() -> None:
-    bed = Bed("recipfl", **{"ghn.descriptor": "none"})
+def test_a_prior_begins_as_the_initial_weights_of_its_architecture() -> None:
+    bed = Bed("recipfl")
     state = bed.method.init()
-    client = bed.clients[1]
-    request = Request(
-        graph=bed.setting.graphs[client.models[0]],
-        current=bed.setting.initial[client.models[0]],
-    )
-    ghn = bed.method.hypernetwork(state)  # type: ignore[misc]
-    (made,) = ghn.generate_many([request])  # type: ignore[attr-defined]
-    for name, weight in made.items():
-        torch.testing.assert_close(weight, state["prior"][SMALLEST][name], atol=1e-5, rtol=0)
+    for spec, weights in bed.setting.initial.items():
+        assert equal(state["prior"][str(spec)], dict(weights))
 
 
 def test_settings_that_cannot_be() -> None:
