@@ -93,6 +93,24 @@ def update(
     return ghn.with_parameters(parameters), state, norm
 
 
+def imitate(
+    ghn: GHN,
+    targets: Sequence[tuple[Request, Mapping[str, Tensor]]],
+    steps: int,
+    config: UpdateConfig | None = None,
+) -> GHN:
+    """The hypernetwork after some steps towards making given weights itself."""
+    state = AdamState()
+    for _ in range(steps):
+        made = ghn.generate_many([request for request, _ in targets])
+        changes = [
+            Change(request=request, sent=now, trained=wanted)
+            for (request, wanted), now in zip(targets, made, strict=True)
+        ]
+        ghn, state, _ = update(ghn, changes, state, config)
+    return ghn
+
+
 def gradient(ghn: GHN, changes: Sequence[Change], config: UpdateConfig) -> dict[str, Tensor]:
     """The gradient of the hypernetwork's parameters, for those that any of the clients uses."""
     weighted = config.weighting == "share"

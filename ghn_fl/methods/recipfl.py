@@ -33,7 +33,7 @@ from torch import Tensor
 from ghn_fl import which_models
 from ghn_fl.aggregate import weighted_mean
 from ghn_fl.errors import ConfigError
-from ghn_fl.hypernet import GHN, Change, GHNConfig, Request, UpdateConfig, update
+from ghn_fl.hypernet import GHN, Change, GHNConfig, Request, UpdateConfig, imitate, update
 from ghn_fl.hypernet.served import descriptor, design_for, fresh, from_state, to_state
 from ghn_fl.methods.registry import METHODS
 from ghn_fl.optim import AdamState
@@ -65,6 +65,9 @@ class Config:
         settle: rounds without momentum: the first steps are large enough.
         window: what is served for use is the mean of the prior over this last part of its steps;
             0: the prior itself.
+        imitate: steps in which the hypernetwork that is kept at the end learns to make the priors
+            by itself. In training it only says how clients differ; whoever asks it for weights of
+            a new architecture needs all of them.
     """
 
     ghn: GHNConfig = field(default_factory=GHNConfig)
@@ -74,6 +77,7 @@ class Config:
     momentum: float = 0.6
     settle: int = 20
     window: float = 0.15
+    imitate: int = 100
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1 or not 0 <= self.window < 1:
@@ -81,9 +85,10 @@ class Config:
                 "momentum and window must be from 0 to below 1, "
                 f"got {self.momentum} and {self.window}"
             )
-        if not self.step >= 0 or self.settle < 0:
+        if not self.step >= 0 or self.settle < 0 or self.imitate < 0:
             raise ConfigError(
-                f"step and settle must be at least 0, got {self.step} and {self.settle}"
+                "step, settle and imitate must be at least 0, "
+                f"got {self.step}, {self.settle} and {self.imitate}"
             )
         if self.ghn.descriptor == "id":
             raise ConfigError(
@@ -150,7 +155,7 @@ def build(config: Config, setting: Setting) -> Method:
         return new, {"gradient_norm": norm}
 
     def personalize(state: State, clients: Sequence[Client]) -> list[Weights]:
-        ghn, served = hypernetwork(state), list[Weights]()
+        ghn, served = from_state(design, state)[0].eval(), list[Weights]()
         for start in range(0, len(clients), config.update.chunk):
             part = [(c, c.models[0]) for c in clients[start : start + config.update.chunk]]
             served += serve(ghn, state, state["mean"], part)
@@ -188,7 +193,14 @@ def build(config: Config, setting: Setting) -> Method:
         return dict(zip(specs, ghn.generate_many(asked), strict=True))
 
     def hypernetwork(state: State) -> GHN:
-        return from_state(design, state)[0].eval()
+        """One that makes the priors by itself, for those who ask it for whole weights."""
+        targets = [
+            (Request(graph=setting.graphs[spec], client=mean[spec], current=current), prior)
+            for spec in mean
+            for prior in (state["mean"][str(spec)],)
+            for current in (prior, None)
+        ]
+        return imitate(from_state(design, state)[0], targets, config.imitate, config.update).eval()
 
     return Method(init, run_round, personalize, hypernetwork)
 

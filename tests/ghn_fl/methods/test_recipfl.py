@@ -153,11 +153,24 @@ def test_a_prior_begins_as_the_initial_weights_of_its_architecture() -> None:
         assert equal(state["prior"][str(spec)], dict(weights))
 
 
+def test_the_hypernetwork_that_is_kept_makes_the_priors_by_itself() -> None:
+    def error(steps: int) -> float:
+        bed = Bed("recipfl", imitate=steps)
+        state = bed.method.init()
+        ghn = bed.method.hypernetwork(state)  # type: ignore[misc]
+        graph = bed.setting.graphs[bed.clients[1].models[0]]
+        made = ghn.generate(graph=graph)  # type: ignore[attr-defined]
+        prior = state["prior"][SMALLEST]
+        return sum(float((made[n] - w).square().sum()) for n, w in prior.items())
+
+    assert error(60) < 0.5 * error(0)
+
+
 def test_settings_that_cannot_be() -> None:
     for options, says in (
         ({"momentum": 1.0}, "momentum and window must be"),
-        ({"settle": -1}, "step and settle must be at least 0"),
-        ({"step": -0.5}, "step and settle must be at least 0"),
+        ({"settle": -1}, "step, settle and imitate must be at least 0"),
+        ({"step": -0.5}, "step, settle and imitate must be at least 0"),
         ({"ghn.descriptor": "id", "ghn.num_clients": 4}, "take the method recipfl-paper"),
     ):
         with pytest.raises(ConfigError, match=says):
