@@ -42,9 +42,10 @@ class LocalConfig:
     kl: str = "small_large"
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 1:
+        if self.epochs < 1 or self.batch_size < 2:  # BatchNorm cannot average over one sample
             raise ConfigError(
-                f"epochs and batch_size must be at least 1, got {self.epochs} and {self.batch_size}"
+                "epochs must be at least 1 and batch_size at least 2, "
+                f"got {self.epochs} and {self.batch_size}"
             )
         if not self.lr > 0 or self.momentum < 0 or self.weight_decay < 0:
             raise ConfigError(

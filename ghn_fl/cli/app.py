@@ -33,7 +33,7 @@ for command, example in (
     (trace, "ghnfl trace resnet18 --draw resnet18.svg"),
     (report, "ghnfl report runs/recipfl-mnist5k-0"),
     (models, "ghnfl models resnet18-w0.2 timm:vit_tiny_patch16_224"),
-    (methods, "ghnfl methods"),
+    (methods, "ghnfl methods fedprox"),
     (datasets, "ghnfl datasets"),
     (bound, "ghnfl bound --parameters 1000 --epsilon 0.1 --weak 100 --strong 2 --ratio 50"),
 ):

@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 
 from ghn_fl import masks
-from ghn_fl.aggregate import covered_mean
+from ghn_fl.aggregate import count_mean
 from ghn_fl.errors import ConfigError
 from ghn_fl.methods.registry import METHODS
 from ghn_fl.random import torch_stream
@@ -101,12 +101,11 @@ def build(config: Config, setting: Setting) -> Method:
         if not answers:
             return state, {}
         new = {**state, "round": t}
-        covers = {k: slicing.coverage(state["global"], at) for k, at in places.items()}
-        new["global"] = covered_mean(  # what the masks dropped keeps its value
-            [slicing.put(state["global"], a.weights[0], places[key(a.client)]) for a in answers],
-            [a.samples for a in answers],
+        new["global"] = count_mean(  # what the masks dropped keeps its value
             state["global"],
-            [covers[key(a.client)] for a in answers],
+            [a.weights[0] for a in answers],
+            [places[key(a.client)] for a in answers],
+            [a.samples for a in answers],
         )
         new["maps"] = dict(state["maps"])
         for k, old in maps.items():

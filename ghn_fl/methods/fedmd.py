@@ -16,38 +16,23 @@ alignment set.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from ghn_fl import which_models
-from ghn_fl.distillation import Average, Duty, Plan, distillation
+from ghn_fl.distillation import Duty, Plan, distillation
 from ghn_fl.methods.registry import METHODS
 from ghn_fl.types import Method, MethodEntry, Setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    """Settings of FedMD: those of `distillation.Plan`, which says what they mean."""
-
-    pretrain_epochs: int = Plan.pretrain_epochs
-    private_init_epochs: int = Plan.private_init_epochs
-    align: int = Plan.align
-    digest_epochs: int = Plan.digest_epochs
-    digest_batch: int = Plan.digest_batch
-    revisit_epochs: int = Plan.revisit_epochs
-    average: Average = Plan.average
-
-    def __post_init__(self) -> None:
-        self.plan()  # raises if impossible
-
-    def plan(self) -> Plan:
-        return Plan(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Plan)})
+class Config(Plan):
+    """Settings of FedMD: those of `distillation.Plan`."""
 
 
 def build(config: Config, setting: Setting) -> Method:
     # everybody does the whole work, and all scores count alike: f~ = (1/m) sum_p f_p
     duty = Duty(epochs=config.revisit_epochs or setting.epochs)
-    return distillation(config.plan(), setting, lambda t, client: duty)
+    return distillation(config, setting, lambda t, client: duty)
 
 
 METHODS.register(

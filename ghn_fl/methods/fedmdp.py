@@ -14,7 +14,6 @@ how a fraction becomes epochs, beta and E; see `Config`.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from typing import Literal
 import torch
 
 from ghn_fl import which_models
-from ghn_fl.distillation import Average, Duty, Plan, distillation
+from ghn_fl.distillation import Duty, Plan, distillation
 from ghn_fl.errors import ConfigError
 from ghn_fl.methods.registry import METHODS
 from ghn_fl.random import torch_stream
@@ -31,8 +30,8 @@ from ghn_fl.types import WEAK, Client, Method, MethodEntry, Setting, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    """Settings of FedMDP: those of `distillation.Plan`, which says what they mean, and its own.
+class Config(Plan):
+    """Settings of FedMDP: those of `distillation.Plan`, and its own.
 
     Attributes:
         beta: of the proximal term (the paper gives no number; ours 0.01).
@@ -47,13 +46,6 @@ class Config:
             to the part of the work that an agent does (the paper's second remark).
     """
 
-    pretrain_epochs: int = Plan.pretrain_epochs
-    private_init_epochs: int = Plan.private_init_epochs
-    align: int = Plan.align
-    digest_epochs: int = Plan.digest_epochs
-    digest_batch: int = Plan.digest_batch
-    revisit_epochs: int = Plan.revisit_epochs
-    average: Average = Plan.average
     beta: float = 0.01
     stragglers: float = 0.0
     among: Literal["all", "weak"] = "all"
@@ -62,7 +54,7 @@ class Config:
     weights: Literal["uniform", "work"] = "uniform"
 
     def __post_init__(self) -> None:
-        self.plan()  # raises if impossible
+        super().__post_init__()
         if not 0 <= self.beta < math.inf:
             raise ConfigError(f"beta must be at least 0 and finite, got {self.beta}")
         for name, value in (("stragglers", self.stragglers), ("work_fraction", self.work_fraction)):
@@ -77,9 +69,6 @@ class Config:
                 raise ConfigError(
                     f"{name} must be {' or '.join(choices)}, got {getattr(self, name)!r}"
                 )
-
-    def plan(self) -> Plan:
-        return Plan(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Plan)})
 
 
 def build(config: Config, setting: Setting) -> Method:
@@ -98,7 +87,7 @@ def build(config: Config, setting: Setting) -> Method:
             weight=fraction if config.weights == "work" else 1.0,
         )
 
-    return distillation(config.plan(), setting, duty)
+    return distillation(config, setting, duty)
 
 
 def stragglers(config: Config, setting: Setting) -> frozenset[int]:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 import zoo
 from ghn_fl import masks
-from ghn_fl.aggregate import clt_mean, covered_mean
+from ghn_fl.aggregate import clt_mean, count_mean
 from ghn_fl.errors import ConfigError
 from ghn_fl.local import dense_groups
 from ghn_fl.methods.registry import METHODS
@@ -145,24 +145,19 @@ def build(config: Config, setting: Setting) -> Method:
         state: State, t: int, answers: Sequence[Answer], places: Mapping[str, slicing.IndexMap]
     ) -> State:
         """The next global weights, and the same without noise."""
-        covers = {spec: slicing.coverage(state["global"], at) for spec, at in places.items()}
-        specs = [str(trained(a.client)) for a in answers]
-        expanded = [  # W_c = Broadcast(w_c, M)
-            slicing.put(state["global"], a.weights[0], places[s]) if s in places else a.weights[0]
-            for a, s in zip(answers, specs, strict=True)
-        ]
-        samples, covered = [a.samples for a in answers], [covers.get(s) for s in specs]
-        mean = covered_mean(expanded, samples, state["mean"], covered)  # mu
+        sent, samples = [a.weights[0] for a in answers], [a.samples for a in answers]
+        where = [places.get(str(trained(a.client)), {}) for a in answers]  # {}: all of it
+        mean = count_mean(state["mean"], sent, where, samples)  # mu
         if config.aggregation == "mean":
-            drawn = covered_mean(expanded, samples, state["global"], covered)
+            drawn = count_mean(state["global"], sent, where, samples)
         else:  # W ~ Normal(mu, (sigma / sqrt(t))^2)
             drawn = clt_mean(
-                expanded,
-                samples,
                 state["global"],
-                torch_stream(setting.seed, "hasaas noise", t),
+                sent,
+                where,
+                samples,
+                generator=torch_stream(setting.seed, "hasaas noise", t),
                 divisor=DIVISORS[config.sigma_norm](t),
-                covered=covered,
                 unbiased=config.sigma == "paper",
             )
         return {"global": drawn, "mean": mean}

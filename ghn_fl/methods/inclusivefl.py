@@ -18,7 +18,7 @@ lies below a top layer, and LeNet-5 has none; then all that groups give each oth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
@@ -29,7 +29,7 @@ from ghn_fl import which_models
 from ghn_fl.aggregate import count_mean, weighted_mean
 from ghn_fl.errors import ConfigError
 from ghn_fl.methods.registry import METHODS
-from ghn_fl.optim import AdamState, server_adam
+from ghn_fl.optim import AdamState, ServerConfig, server_step
 from ghn_fl.types import (
     Answer,
     Client,
@@ -61,10 +61,7 @@ class Config:
             next larger one's (paper, default) or `before_injection` (authors' code).
         drop_groups: models whose groups take no part, separated by commas (the paper's Fig. 5).
         server: `fedavg` adds a group's mean update, `fedadam` (paper) adapts the step.
-        server_lr: eta of FedAdam.
-        beta1: of FedAdam's mean.
-        beta2: of FedAdam's square.
-        tau: of FedAdam's denominator.
+        adam: the settings of fedadam, but for its `weighted`, which is `weights` here.
     """
 
     beta: float = 0.2
@@ -74,10 +71,7 @@ class Config:
     momentum_source: Literal["after_injection", "before_injection"] = "after_injection"
     drop_groups: str = ""
     server: Literal["fedavg", "fedadam"] = "fedavg"
-    server_lr: float = 0.1
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
+    adam: ServerConfig = field(default_factory=ServerConfig)
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -91,13 +85,10 @@ class Config:
                 )
         if not 0 <= self.beta <= 1:
             raise ConfigError(f"beta must be from 0 to 1, got {self.beta}")
-        if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
+        if self.adam.weighted:
             raise ConfigError(
-                f"beta1 and beta2 must be from 0 to below 1, got {self.beta1} and {self.beta2}"
-            )
-        if not self.server_lr > 0 or not self.tau > 0:
-            raise ConfigError(
-                f"server_lr and tau must be above 0, got {self.server_lr} and {self.tau}"
+                "adam.weighted is for methods without groups; here weights=samples or "
+                "weights=clients says how clients count"
             )
         self.dropped()  # raises if there is something else than models in it
 
@@ -124,7 +115,11 @@ def build(config: Config, setting: Setting) -> Method:
             start = {n: (largest if n in group.levels else own)[n].clone() for n in own}
             still = {n: torch.zeros_like(w) for n, w in own.items()}
             momentum = distil(still, sources.get(group.name, {}))
-            state[group.name] = {"weights": start, "momentum": momentum, "adam": _out(AdamState())}
+            state[group.name] = {
+                "weights": start,
+                "momentum": momentum,
+                "adam": dict(vars(AdamState())),
+            }
         return state
 
     def run_round(state: State, sampled: Sequence[Client], train: Train) -> tuple[State, Report]:
@@ -157,15 +152,9 @@ def build(config: Config, setting: Setting) -> Method:
     def step(old: State, update: Weights) -> tuple[Weights, State]:
         if config.server == "fedavg":
             return {n: w + update[n] for n, w in old["weights"].items()}, old["adam"]
-        weights, adam = server_adam(
-            old["weights"],
-            update,
-            AdamState(old["adam"]["step"], old["adam"]["first"], old["adam"]["second"]),
-            lr=config.server_lr,
-            betas=(config.beta1, config.beta2),
-            tau=config.tau,
-        )
-        return weights, _out(adam)
+        before = AdamState(**old["adam"])
+        weights, after = server_step(old["weights"], update, before, config.adam)
+        return weights, dict(vars(after))
 
     def personalize(state: State, clients: Sequence[Client]) -> list[Weights]:
         return [state[str(c.models[0])]["weights"] for c in clients]
@@ -244,10 +233,6 @@ def _kept(config: Config, groups: Sequence[Nested]) -> tuple[Nested, ...]:
     if not kept:
         raise ConfigError(f"drop_groups leaves no group of {known}; name fewer")
     return kept
-
-
-def _out(state: AdamState) -> State:
-    return {"step": state.step, "first": dict(state.first), "second": dict(state.second)}
 
 
 METHODS.register(

@@ -126,7 +126,10 @@ def parse_tried(texts: Sequence[str], methods: Sequence[str]) -> dict[str, list[
                 f"grid {text!r}: the grid has no {prefix!r}, but {', '.join(methods)}"
             )
         if not prefix and key not in OWN:
-            raise ConfigError(unknown("setting of all methods", key, OWN))
+            raise ConfigError(
+                f"{unknown('setting of all methods', key, OWN)}; one method's own has its name "
+                "before it, as fedprox:mu=0.01,0.1"
+            )
         for method in [prefix] if prefix else methods:
             steps = [place(method, key, word) if prefix else {key: word} for word in words]
             (name,) = named(steps[0])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ghn_fl.aggregate import clt_mean, count_mean, covered_mean, weighted_mean
+from ghn_fl.aggregate import clt_mean, count_mean, weighted_mean
 from ghn_fl.tree import equal
 
 FIRST_TWO = torch.arange(2)
@@ -106,34 +106,37 @@ def test_a_draw_by_hand(
     # two rows
     clients, n = [w(values[0]), w(values[1])], [1, 3]
     z = float(torch.randn(1, generator=rng(), dtype=torch.double))
-    drawn = clt_mean(clients, n, OLD, rng(), divisor=2.0, unbiased=unbiased)
+    drawn = clt_mean(OLD, clients, shares=n, generator=rng(), divisor=2.0, unbiased=unbiased)
     assert float(drawn["w"]) == pytest.approx(mean + variance**0.5 / 2 * z, rel=1e-6)
     many = [{"w": torch.full((100_000,), v)} for v in values]
-    spread = clt_mean(many, n, many[0], rng(1), divisor=2.0, unbiased=unbiased)["w"]
+    spread = clt_mean(many[0], many, shares=n, generator=rng(1), divisor=2.0, unbiased=unbiased)[
+        "w"
+    ]
     assert float(spread.mean()) == pytest.approx(mean, abs=0.02)
     assert float(spread.var()) == pytest.approx(variance / 4, rel=0.02)
 
 
 def test_clients_that_agree_leave_nothing_to_chance() -> None:
     client = {"w": torch.randn(1000, generator=rng())}
-    drawn = clt_mean([client] * 3, [7, 2, 4], client, rng(), divisor=1.0)
+    drawn = clt_mean(client, [client] * 3, shares=[7, 2, 4], generator=rng(), divisor=1.0)
     assert equal(drawn, client)
 
 
 def test_one_client_with_one_sample() -> None:
-    assert equal(clt_mean([w(-3.0)], [1], OLD, rng(), divisor=1.0), w(-3.0))  # not 0 / 0
+    drawn = clt_mean(OLD, [w(-3.0)], shares=[1], generator=rng(), divisor=1.0)
+    assert equal(drawn, w(-3.0))  # not 0 / 0
 
 
 def test_only_clients_that_have_an_element_count() -> None:
     #            everybody   both of the right   the last    nobody
     # values      1, 3, 5       -, 3, 5            -, -, 5      -        of 1, 3 and 4 samples
-    clients = [w(1.0, 9.0, 9.0, 9.0), w(3.0, 3.0, 9.0, 9.0), w(5.0, 5.0, 5.0, 9.0)]
-    covered = [w(1, 0, 0, 0), w(1, 1, 0, 0), w(1, 1, 1, 0)]
-    previous = w(7.0, 7.0, 7.0, -7.0)
-    mean = covered_mean(clients, [1, 3, 4], previous, covered)
+    clients = [w(1.0), w(3.0, 3.0), w(5.0, 5.0, 5.0)]
+    places = [{"w": (torch.arange(held),)} for held in (1, 2, 3)]
+    old = w(7.0, 7.0, 7.0, -7.0)
+    mean = count_mean(old, clients, places, [1, 3, 4])
     # (1 + 9 + 20) / 8, (9 + 20) / 7, 5, as it was
     torch.testing.assert_close(mean, w(3.75, 29 / 7, 5.0, -7.0))
-    drawn = clt_mean(clients, [1, 3, 4], previous, rng(), divisor=1.0, covered=covered)["w"]
+    drawn = clt_mean(old, clients, places, [1, 3, 4], generator=rng(), divisor=1.0)["w"]
     z = torch.randn(4, generator=rng(), dtype=torch.double)
     # sum n (W - mu)^2: 2.75^2 + 3 * 0.75^2 + 4 * 1.25^2 = 15.5, over 7;
     # 3 (8/7)^2 + 4 (6/7)^2 = 336 / 49 = 48 / 7, over 6
@@ -142,21 +145,15 @@ def test_only_clients_that_have_an_element_count() -> None:
     assert drawn[2:].tolist() == [5.0, -7.0]  # one client has no spread
 
 
-def test_everybody_has_everything_is_the_plain_mean() -> None:
-    clients = [{"w": torch.randn(50, generator=rng(i))} for i in range(3)]
-    plain = weighted_mean(clients, [1, 3, 5])
-    torch.testing.assert_close(covered_mean(clients, [1, 3, 5], clients[0], [None] * 3), plain)
-
-
 def test_neither_order_matters() -> None:
     clients = [{n: torch.randn(50, generator=rng(i)) for n in ("a", "b")} for i in range(3)]
-    one = clt_mean(clients, [1, 3, 5], clients[0], rng(), divisor=1.0)
-    other = clt_mean(clients[::-1], [5, 3, 1], clients[0], rng(), divisor=1.0)
+    one = clt_mean(clients[0], clients, shares=[1, 3, 5], generator=rng(), divisor=1.0)
+    other = clt_mean(clients[0], clients[::-1], shares=[5, 3, 1], generator=rng(), divisor=1.0)
     torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
     swapped = {name: clients[0][name] for name in ("b", "a")}
-    assert equal(one["b"], clt_mean(clients, [1, 3, 5], swapped, rng(), divisor=1.0)["b"])
+    again = clt_mean(swapped, clients, shares=[1, 3, 5], generator=rng(), divisor=1.0)
+    assert equal(one["b"], again["b"])
 
 
-def test_a_mean_of_nobody() -> None:
-    with pytest.raises(ValueError, match="needs the weights of one client or more, got none"):
-        covered_mean([], [], OLD, [])
+def test_a_draw_of_nobody_leaves_all_as_it_was() -> None:
+    assert equal(clt_mean(OLD, [], generator=rng(), divisor=1.0), OLD)

@@ -128,7 +128,8 @@ def test_a_last_batch_of_one_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"epochs": 0}, "epochs and batch_size must be at least 1, got 0"),
+        ({"epochs": 0}, "epochs must be at least 1 and batch_size at least 2, got 0"),
+        ({"batch_size": 1}, "batch_size at least 2, got 5 and 1"),  # every batch would be skipped
         ({"lr": 0.0}, "lr must be above 0"),
         ({"kl": "both"}, "kl must be small_large or large_small, got 'both'"),
     ],

@@ -17,14 +17,13 @@ from ghn_fl.simulation.config import RunConfig
 from ghn_fl.tree import equal
 from ghn_fl.types import Answer, Client, Job, Method, State
 from tests.ghn_fl.methods.bed import Bed
-from tests.ghn_fl.methods.masked import (
+from tests.ghn_fl.methods.stubs import (
     IMAGES,
     all_are,
     answering,
-    fleet,
-    given,
-    learn_faster,
+    fleet_of,
     nudged,
+    unmoved,
 )
 
 MODEL = "lenet5"  # 6, 16, 120 and 84 units
@@ -44,7 +43,7 @@ def after(method: Method, clients: Sequence[Client], *losses: float) -> list[Sta
 
 def test_scores_and_masks_by_hand() -> None:
     # 2.0 -> 1.5: kept units gain (2 - 1.5) / 2 = 0.25; 1.5 -> 1.6 and 1.6 -> 1.6: a new mask
-    method, clients = fleet("afd", MODEL, MODEL)
+    method, clients = fleet_of("afd", MODEL, MODEL)
     first, fell, rose, equal_loss = (
         s["maps"]["all"] for s in after(method, clients, 2.0, 1.5, 1.6, 1.6)
     )
@@ -61,7 +60,7 @@ def test_scores_and_masks_by_hand() -> None:
 
 def test_gains_add_up_and_follow_the_last_loss() -> None:
     # 2 -> 1: 1/2; 1 -> 4: a new mask; 4 -> 3: 1/4 to the kept units of the new one
-    method, clients = fleet("afd", MODEL)
+    method, clients = fleet_of("afd", MODEL)
     _, fell, rose, last = (s["maps"]["all"] for s in after(method, clients, 2.0, 1.0, 4.0, 3.0))
     old, new = fell["masks"]["fc"], rose["masks"]["fc"]
     assert torch.equal(last["scores"]["fc"], 1 + 0.5 * old + 0.25 * new)
@@ -69,7 +68,7 @@ def test_gains_add_up_and_follow_the_last_loss() -> None:
 
 def test_the_loss_is_weighted_by_samples() -> None:
     # clients of 1 and 3 samples with losses 2 and 4: (2 + 12) / 4 = 3.5
-    method, clients = fleet("afd", MODEL, MODEL)
+    method, clients = fleet_of("afd", MODEL, MODEL)
     loss = {0: 2.0, 1: 4.0}
     train = answering(nudged, loss=lambda job: loss[job.client.id])
     state, report = method.run_round(method.init(), clients, train)
@@ -99,7 +98,7 @@ def test_a_mask_is_drawn_by_score() -> None:
 @pytest.mark.parametrize("mode", ["single", "multi", "federated_dropout"])
 def test_masks_have_the_right_number_of_distinct_units(mode: str) -> None:
     # N - int(N / 2) of 6, 16, 120 and 84
-    method, clients = fleet("afd", MODEL, MODEL, mode=mode)
+    method, clients = fleet_of("afd", MODEL, MODEL, mode=mode)
     jobs: list[Job] = []
     state = method.init()
     for loss in (1.0, 2.0):
@@ -115,7 +114,7 @@ def test_masks_have_the_right_number_of_distinct_units(mode: str) -> None:
 
 def test_dropped_parameters_are_unchanged_and_a_new_mask_comes_after_the_mean() -> None:
     # clients of 1 and 3 samples answer 2 and -2: what is kept becomes (2 - 6) / 4 = -1
-    method, clients = fleet("afd", MODEL, MODEL)
+    method, clients = fleet_of("afd", MODEL, MODEL)
     (first,) = after(method, clients, 1.0)
     train = answering(all_are(lambda job: 2.0 - 4 * job.client.id), loss=lambda job: 2.0)
     second, _ = method.run_round(first, clients, train)  # the loss rose
@@ -129,7 +128,7 @@ def test_dropped_parameters_are_unchanged_and_a_new_mask_comes_after_the_mean() 
 
 def test_nothing_dropped_is_fedavg() -> None:
     for mode in ("single", "multi", "federated_dropout"):
-        method, clients = fleet("afd", MODEL, MODEL, MODEL, drop=0.0, mode=mode)
+        method, clients = fleet_of("afd", MODEL, MODEL, MODEL, drop=0.0, mode=mode)
         answers: list[Answer] = []
 
         def train(jobs: Any, answers: list[Answer] = answers) -> Any:
@@ -143,11 +142,11 @@ def test_nothing_dropped_is_fedavg() -> None:
 
 
 def test_federated_dropout_draws_a_mask_a_round_for_all() -> None:
-    method, clients = fleet("afd", MODEL, MODEL, mode="federated_dropout")
+    method, clients = fleet_of("afd", MODEL, MODEL, mode="federated_dropout")
     jobs: list[Job] = []
     state = method.init()
     for _ in range(2):
-        state, _ = method.run_round(state, clients, answering(given, seen=jobs))
+        state, _ = method.run_round(state, clients, answering(unmoved, seen=jobs))
     one, same, other, _ = (job.models[0][1] for job in jobs)
     assert equal(one, same) and not equal(one, other)
     assert state["maps"] == {}  # no scores
@@ -156,7 +155,7 @@ def test_federated_dropout_draws_a_mask_a_round_for_all() -> None:
 
 def test_multi_has_a_map_of_each_client() -> None:
     # client 0 falls from 2 to 1, client 1 rises from 2 to 3, client 2 was not there
-    method, clients = fleet("afd", MODEL, MODEL, MODEL, mode="multi")
+    method, clients = fleet_of("afd", MODEL, MODEL, MODEL, mode="multi")
     state, _ = method.run_round(method.init(), clients[:2], answering(nudged, loss=lambda job: 2.0))
     assert not equal(state["maps"]["0"]["masks"], state["maps"]["1"]["masks"])
     assert set(state["maps"]) == {"0", "1"}
@@ -173,7 +172,7 @@ def test_multi_has_a_map_of_each_client() -> None:
 
 def test_multi_averages_where_masks_meet() -> None:
     # clients of 1 and 3 samples answer 4 and -4: both: -2; one: 4 or -4; nobody: as it was
-    method, clients = fleet("afd", MODEL, MODEL, mode="multi")
+    method, clients = fleet_of("afd", MODEL, MODEL, mode="multi")
     begin = method.init()
     train = answering(all_are(lambda job: 4.0 - 8 * job.client.id))
     state, _ = method.run_round(begin, clients, train)
@@ -185,7 +184,7 @@ def test_multi_averages_where_masks_meet() -> None:
 
 @pytest.mark.parametrize("mode", ["single", "multi", "federated_dropout"])
 def test_the_order_of_clients_shows_in_nothing(mode: str) -> None:
-    method, clients = fleet("afd", MODEL, MODEL, MODEL, mode=mode)
+    method, clients = fleet_of("afd", MODEL, MODEL, MODEL, mode=mode)
     one = other = method.init()
     for loss in (1.0, 3.0):
         train = answering(nudged, loss=lambda job, loss=loss: loss + 0.1 * job.client.id)
@@ -199,7 +198,7 @@ def test_the_order_of_clients_shows_in_nothing(mode: str) -> None:
 
 
 def test_clients_use_the_whole_model() -> None:
-    method, clients = fleet("afd", MODEL, MODEL)
+    method, clients = fleet_of("afd", MODEL, MODEL)
     (state,) = after(method, clients, 1.0)
     assert [str(spec) for spec in clients[0].models] == ["lenet5", "lenet5-w0.5"]
     assert all(equal(w, state["global"]) for w in method.personalize(state, clients))
@@ -207,10 +206,10 @@ def test_clients_use_the_whole_model() -> None:
 
 def test_a_flattened_channel_is_a_block_of_the_dense_layers_inputs() -> None:
     # 16 channels of 4x4: channel c is inputs 16 c to 16 c + 15, channel first
-    method, clients = fleet("afd", MODEL, task=IMAGES | {"image_size": 28})
+    method, clients = fleet_of("afd", MODEL, task=IMAGES | {"image_size": 28})
     jobs: list[Job] = []
     begin = method.init()
-    state, _ = method.run_round(begin, clients, answering(given, seen=jobs))
+    state, _ = method.run_round(begin, clients, answering(unmoved, seen=jobs))
     mask = state["maps"]["all"]["masks"]
     columns = [16 * c + i for c in mask["conv2"].nonzero().flatten().tolist() for i in range(16)]
     name = "exits.2.body.fc.weight"
@@ -222,19 +221,19 @@ def test_counts_are_those_of_the_sub_model() -> None:
     # heterofl_cnn rounds up: N - int(0.3 N) of 64 is 64 - 19 = 45; lenet5 rounds down: of 6 it
     # keeps 4 where N - int(0.3 N) is 5
     for model, group, count in (("heterofl_cnn", "conv1", 45), ("lenet5", "conv1", 4)):
-        method, clients = fleet("afd", model, drop=0.3)
-        state, _ = method.run_round(method.init(), clients, answering(given))
+        method, clients = fleet_of("afd", model, drop=0.3)
+        state, _ = method.run_round(method.init(), clients, answering(unmoved))
         assert int(state["maps"]["all"]["masks"][group].sum()) == count
-    assert str(fleet("afd", "heterofl_cnn", drop=0.9)[1][0].models[1]) == "heterofl_cnn-w0.1"
+    assert str(fleet_of("afd", "heterofl_cnn", drop=0.9)[1][0].models[1]) == "heterofl_cnn-w0.1"
 
 
 def test_other_fleets_are_refused() -> None:
     with pytest.raises(ConfigError, match="one model for all devices, got lenet5 and lenet5-d1;"):
-        fleet("afd", MODEL, "lenet5-d1")
+        fleet_of("afd", MODEL, "lenet5-d1")
     with pytest.raises(
         ConfigError, match=r"a part of fedmdp_mnist_1: .* cannot be scaled in width"
     ):
-        fleet("afd", "fedmdp_mnist_1")
+        fleet_of("afd", "fedmdp_mnist_1")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +251,7 @@ def test_bad_settings(options: dict[str, Any], says: str) -> None:
 
 def test_clients_really_learn() -> None:
     bed = Bed("afd", drop=0.25)
-    learn_faster(bed)
+    bed.learn_faster()
     state = bed.method.init()
     for number in range(1, 6):
         state, report = bed.method.run_round(state, bed.clients, bed.train(number))

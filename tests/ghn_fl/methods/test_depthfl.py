@@ -22,6 +22,7 @@ from ghn_fl.simulation.run import run
 from ghn_fl.tree import equal
 from ghn_fl.types import Answer, Client, Job, Train, Weights
 from tests.ghn_fl.methods.bed import Bed
+from tests.ghn_fl.methods.stubs import answering
 from zoo import ModelSpec
 
 BLOCK1, BLOCK2 = "stages.1.conv.weight", "stages.2.conv.weight"
@@ -30,23 +31,7 @@ EXIT1, EXIT2 = "exits.1.classifier.weight", "exits.2.classifier.weight"
 
 def constant(value: Callable[[Client, ModelSpec], float], jobs: list[Job] | None = None) -> Train:
     """Clients whose tensors are all one number; what they were asked goes to `jobs`."""
-
-    def train(asked: Sequence[Job]) -> list[Answer]:
-        if jobs is not None:
-            jobs.extend(asked)
-        return [
-            Answer(
-                client=job.client,
-                samples=job.client.samples,
-                weights=tuple(
-                    {n: torch.full_like(w, value(job.client, spec)) for n, w in given.items()}
-                    for spec, given in job.models
-                ),
-            )
-            for job in asked
-        ]
-
-    return train
+    return answering(lambda job, spec, *_: value(job.client, spec), seen=jobs)
 
 
 def is_all(tensor: Tensor, value: float) -> bool:

@@ -10,7 +10,7 @@ from ghn_fl.errors import ConfigError
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.tree import equal
 from tests.ghn_fl.methods.bed import Bed
-from tests.ghn_fl.methods.stubs import answering, at, method_for, only
+from tests.ghn_fl.methods.stubs import at, counted, method_for, only
 
 
 def stepped(values: dict[int, tuple[float, int]], rounds: int = 1, **options: Any) -> list[float]:
@@ -19,7 +19,7 @@ def stepped(values: dict[int, tuple[float, int]], rounds: int = 1, **options: An
     state, found = at(bed.method.init(), 1.0), []
     for _ in range(rounds):
         now = only(state["models"]["lenet5-d1"])
-        answers = answering({m: (now + x, n) for m, (x, n) in values.items()})
+        answers = counted({m: (now + x, n) for m, (x, n) in values.items()})
         state, _ = bed.method.run_round(state, [bed.clients[m] for m in values], answers)
         found.append(only(state["models"]["lenet5-d1"]))
     return found

@@ -17,14 +17,14 @@ from ghn_fl.simulation.config import RunConfig
 from ghn_fl.tree import equal
 from ghn_fl.types import Job
 from tests.ghn_fl.methods.bed import Bed
-from tests.ghn_fl.methods.stubs import answering, method_for, only
+from tests.ghn_fl.methods.stubs import counted, method_for, only
 
 
 def test_the_mean_is_weighted_by_samples() -> None:
     bed = Bed("fedavg")
 
     def mean(**values: tuple[float, int]) -> float:
-        answers = answering({int(k[1:]): v for k, v in values.items()})
+        answers = counted({int(k[1:]): v for k, v in values.items()})
         sampled = [c for c in bed.clients if f"c{c.id}" in values]
         state, _ = bed.method.run_round(bed.method.init(), sampled, answers)
         return only(state["models"]["lenet5-d1"])
@@ -53,7 +53,7 @@ def test_one_client_with_one_batch_takes_one_step_of_gradient_descent() -> None:
 
 def test_slow_clients_are_dropped_and_served_all_the_same() -> None:
     bed, jobs = Bed("fedavg", slow="drop"), list[Job]()
-    answers = answering({0: (2.0, 5)}, jobs)  # client 0 is the strong one
+    answers = counted({0: (2.0, 5)}, jobs)  # client 0 is the strong one
     state, _ = bed.method.run_round(bed.method.init(), bed.clients, answers)
     assert [job.client.id for job in jobs] == [0]
     assert {only(w) for w in bed.method.personalize(state, bed.clients)} == {2.0}

@@ -14,7 +14,7 @@ from ghn_fl.simulation.config import RunConfig
 from ghn_fl.tree import equal
 from ghn_fl.types import Job
 from tests.ghn_fl.methods.bed import Bed
-from tests.ghn_fl.methods.stubs import answering, method_for, only
+from tests.ghn_fl.methods.stubs import counted, method_for, only
 
 
 def test_without_mu_it_is_fedavg_bit_for_bit() -> None:
@@ -58,7 +58,7 @@ def test_closed_form_on_a_quadratic(mu: float, anchor: float, minimiser: float) 
 def test_the_recipe_has_mu_and_the_mean_is_fedavgs() -> None:
     bed, jobs = Bed("fedprox", mu=0.5), list[Job]()
     state, _ = bed.method.run_round(
-        bed.method.init(), bed.clients[:2], answering({0: (0.0, 1), 1: (4.0, 3)}, jobs)
+        bed.method.init(), bed.clients[:2], counted({0: (0.0, 1), 1: (4.0, 3)}, jobs)
     )
     assert only(state["models"]["lenet5-d1"]) == 3.0
     assert [job.recipes[0].prox for job in jobs] == [0.5, 0.5]
@@ -73,7 +73,7 @@ def test_only_weak_clients_do_part_of_the_work() -> None:
     for _ in range(2):
         jobs: list[Job] = []
         state, _ = method.run_round(
-            state, clients[::-1], answering({i: (1.0, 1) for i in range(4)}, jobs)
+            state, clients[::-1], counted({i: (1.0, 1) for i in range(4)}, jobs)
         )
         drawn.append([job.recipes[0].epochs for job in sorted(jobs, key=lambda j: j.client.id)])
     assert drawn[0][0] is None and drawn[1][0] is None

@@ -18,7 +18,7 @@ from ghn_fl.simulation.config import RunConfig
 from ghn_fl.tree import equal
 from ghn_fl.types import Job
 from tests.ghn_fl.methods.bed import Bed
-from tests.ghn_fl.methods.stub import answering, fleet, seeing, sending, unmoved
+from tests.ghn_fl.methods.stubs import answering, fleet, sending, unmoved
 
 # A = [x, y, z], B = [x, y, w], C = [x, q], where x is the first block, y the second, and so on
 A, B, C = (f"heterofl_cnn-d{depth}-w0.05" for depth in (3, 2, 1))
@@ -32,13 +32,13 @@ def values(weights: Any) -> dict[str, float]:
     return {n: float(w.flatten()[0]) for n, w in weights.items() if w.unique().numel() == 1}
 
 
-def sent(client: Any, spec: Any, name: str, given: Any) -> float:
+def sent(job: Any, spec: Any, name: str, given: Any) -> float:
     """x: 1, 2, 3; y: 1, 3; the others 10, 20, 30."""
     if name.startswith("stages.1"):
-        return (1.0, 2.0, 3.0)[client.id]
+        return (1.0, 2.0, 3.0)[job.client.id]
     if name.startswith("stages.2"):
-        return (1.0, 3.0)[client.id]
-    return (10.0, 20.0, 30.0)[client.id]
+        return (1.0, 3.0)[job.client.id]
+    return (10.0, 20.0, 30.0)[job.client.id]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -80,7 +80,7 @@ def test_one_client_keeps_what_it_sent(variant: str) -> None:
 def test_weights_that_did_not_move_change_nothing_of_a_served_client(variant: str) -> None:
     bed = fleet("flexifed", A, A, B, B, variant=variant)
     state, _ = bed.method.run_round(bed.method.init(), bed.clients, sending(1, 2, 3, 4))
-    again, _ = bed.method.run_round(state, bed.clients, unmoved)
+    again, _ = bed.method.run_round(state, bed.clients, answering(unmoved))
     before, after = (bed.method.personalize(s, bed.clients) for s in (state, again))
     assert all(equal(dict(b), dict(a)) for b, a in zip(before, after, strict=True))
 
@@ -94,8 +94,8 @@ def test_clusters_are_complete_architectures() -> None:
 
 
 def test_a_strong_devices_small_model_is_one_more_contributor() -> None:
-    def value(client: Any, spec: Any, *_: Any) -> float:
-        return 9.0 if str(spec) == A else (-3.0, 6.0)[client.id]
+    def value(job: Any, spec: Any, *_: Any) -> float:
+        return 9.0 if str(spec) == A else (-3.0, 6.0)[job.client.id]
 
     for variant, personal in (("basic", {"0 " + A, "0 " + C, "1 " + C}), ("clustered", set())):
         bed = fleet("flexifed", f"{A} {C}", C, variant=variant)
@@ -106,7 +106,7 @@ def test_a_strong_devices_small_model_is_one_more_contributor() -> None:
         assert small[HEAD_C] == (6 if variant == "basic" else 1.5)  # its own, or (-3 + 6) / 2
         assert state["personal"].keys() == personal
         jobs: list[Job] = []
-        bed.method.run_round(state, bed.clients, seeing(jobs, unmoved))
+        bed.method.run_round(state, bed.clients, answering(unmoved, seen=jobs))
         assert values(jobs[0].models[1][1])[HEAD_C] == (-3 if variant == "basic" else 1.5)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import zoo
 from ghn_fl import masks
@@ -17,15 +18,14 @@ from ghn_fl.simulation.config import RunConfig
 from ghn_fl.tree import equal
 from ghn_fl.types import Answer, Job, State
 from tests.ghn_fl.methods.bed import Bed
-from tests.ghn_fl.methods.masked import (
+from tests.ghn_fl.methods.stubs import (
     IMAGES,
     active,
     all_are,
     answering,
-    fleet,
-    given,
-    learn_faster,
+    fleet_of,
     nudged,
+    unmoved,
 )
 from zoo import ModelSpec, slicing
 
@@ -47,14 +47,14 @@ def by_speed(fast: float, slow: float) -> Any:
 
 def quiet(**extras: Any) -> Any:
     """Clients that learn nothing and are equally active everywhere."""
-    return answering(given, active(lambda job: 1.0), **extras)
+    return answering(unmoved, extras=active(lambda job: 1.0), **extras)
 
 
 def test_an_element_is_averaged_over_those_who_have_it() -> None:
     # fast: 1 sample, all 4; slow: 3 samples, all -2; so (4 - 6) / 4 = -0.5 where both are, else 4
-    method, clients = fleet("hasaas", FAST, SLOW, aggregation="mean")
+    method, clients = fleet_of("hasaas", FAST, SLOW, aggregation="mean")
     state = method.init()
-    train = answering(all_are(by_speed(4.0, -2.0)), active(lambda job: 1.0))
+    train = answering(all_are(by_speed(4.0, -2.0)), extras=active(lambda job: 1.0))
     after, _ = method.run_round(state, clients, train)
     weight = after["global"]["exits.2.body.fc1.weight"]  # 84 outputs, 120 inputs
     out, inp = state["masks"][SLOW]["fc1"], state["masks"][SLOW]["fc"]
@@ -68,9 +68,9 @@ def test_an_element_is_averaged_over_those_who_have_it() -> None:
 
 
 def test_what_no_fast_client_trained_keeps_its_value() -> None:
-    method, clients = fleet("hasaas", FAST, SLOW)
+    method, clients = fleet_of("hasaas", FAST, SLOW)
     state = method.init()
-    train = answering(all_are(lambda job: 7.0), active(lambda job: 1.0))
+    train = answering(all_are(lambda job: 7.0), extras=active(lambda job: 1.0))
     after, _ = method.run_round(state, clients[1:], train)
     name, out = "exits.2.body.fc1.bias", state["masks"][SLOW]["fc1"]
     assert (after["global"][name][out] == 7).all()
@@ -78,7 +78,7 @@ def test_what_no_fast_client_trained_keeps_its_value() -> None:
 
 
 def test_slice_and_expand_is_the_identity() -> None:
-    method, clients = fleet("hasaas", FAST, SLOW, SLOW)
+    method, clients = fleet_of("hasaas", FAST, SLOW, SLOW)
     state = method.init()
     after, _ = method.run_round(state, clients, quiet())
     assert equal(after["global"], state["global"])  # nobody differs: sigma is 0, too
@@ -86,14 +86,14 @@ def test_slice_and_expand_is_the_identity() -> None:
 
 
 def test_clients_that_agree_give_fedavg_without_noise() -> None:
-    method, clients = fleet("hasaas", FAST, SLOW)
-    train = answering(all_are(lambda job: 0.3), active(lambda job: 1.0))
+    method, clients = fleet_of("hasaas", FAST, SLOW)
+    train = answering(all_are(lambda job: 0.3), extras=active(lambda job: 1.0))
     after, _ = method.run_round(method.init(), clients, train)
     assert all((w == torch.tensor(0.3)).all() for w in after["global"].values())
 
 
 def test_mean_without_slow_clients_is_fedavg() -> None:
-    method, clients = fleet("hasaas", FAST, FAST, FAST, aggregation="mean")
+    method, clients = fleet_of("hasaas", FAST, FAST, FAST, aggregation="mean")
     state = method.init()
     answers: list[Answer] = []
 
@@ -112,7 +112,7 @@ def test_weights_are_drawn_around_the_mean(
     sigma: str, variance: float, sigma_norm: str, divisor: float
 ) -> None:
     # n = (1, 3), W = (1, 3): mu 2.5, variance 1 or 0.75; in round 4 sigma is divided by 2, 1 or 4
-    method, clients = fleet("hasaas", FAST, FAST, sigma=sigma, sigma_norm=sigma_norm)
+    method, clients = fleet_of("hasaas", FAST, FAST, sigma=sigma, sigma_norm=sigma_norm)
     state = {**method.init(), "round": 3}
     after, _ = method.run_round(state, clients, answering(all_are(lambda j: j.client.samples)))
     assert all((w == 2.5).all() for w in after["mean"].values())
@@ -124,8 +124,8 @@ def test_weights_are_drawn_around_the_mean(
 def test_served_with_and_without_noise() -> None:
     results = {}
     for serve in ("drawn", "mean"):
-        method, clients = fleet("hasaas", FAST, SLOW, SLOW, serve=serve)
-        train = answering(nudged, active(lambda job: 1.0))
+        method, clients = fleet_of("hasaas", FAST, SLOW, SLOW, serve=serve)
+        train = answering(nudged, extras=active(lambda job: 1.0))
         state, _ = method.run_round(method.init(), clients, train)
         seen: list[Job] = []
         method.run_round(state, clients, quiet(seen=seen))
@@ -136,8 +136,8 @@ def test_served_with_and_without_noise() -> None:
 
 
 def test_the_mean_of_elements_without_a_fast_client_stays_without_noise() -> None:
-    method, clients = fleet("hasaas", FAST, FAST, SLOW)
-    train = answering(nudged, active(lambda job: 1.0))
+    method, clients = fleet_of("hasaas", FAST, FAST, SLOW)
+    train = answering(nudged, extras=active(lambda job: 1.0))
     first, _ = method.run_round(method.init(), clients, train)
     second, _ = method.run_round(first, clients[2:], train)
     name, dropped = "exits.2.body.fc1.bias", ~first["masks"][SLOW]["fc1"]
@@ -174,15 +174,13 @@ def test_units_that_several_layers_write_have_the_sum_of_their_filters_norms() -
 
 
 def test_filters_are_ranked_by_the_new_global_weights() -> None:
-    method, clients = fleet("hasaas", FAST, SLOW, every=1)
+    method, clients = fleet_of("hasaas", FAST, SLOW, every=1)
     scale = torch.tensor([4.0, -1.0, 3.0, -2.0, -6.0, 0.5])  # keep 3 of 6: units 0, 2 and 4
 
-    def weights(job: Job) -> Any:
-        new = given(job)
-        name = "stages.1.conv.weight"
-        return new | {name: torch.ones_like(new[name]) * scale[:, None, None, None]}  # type: ignore[operator]
+    def value(job: Job, spec: ModelSpec, name: str, given: Tensor) -> Tensor:
+        return scale[:, None, None, None] if name == "stages.1.conv.weight" else given
 
-    train = answering(weights, active(lambda job: 1.0))
+    train = answering(value, extras=active(lambda job: 1.0))
     state, _ = method.run_round(method.init(), clients[:1], train)
     assert kept(state, "conv1") == [0, 2, 4]
 
@@ -191,8 +189,8 @@ def test_filters_are_ranked_by_the_new_global_weights() -> None:
 def test_activations_count_where_a_client_has_the_unit(slow: float, stays: bool) -> None:
     # Fast (1 sample) reports 1 everywhere, slow (3 samples) 0 or 2: dropped units have 1, kept ones
     # (1 + 0) / 4 or (1 + 6) / 4. So all kept units go, or all stay: half of them are kept.
-    method, clients = fleet("hasaas", FAST, SLOW, every=2)
-    train = answering(given, active(by_speed(1.0, slow)))
+    method, clients = fleet_of("hasaas", FAST, SLOW, every=2)
+    train = answering(unmoved, extras=active(by_speed(1.0, slow)))
     begin = method.init()
     first, _ = method.run_round(begin, clients, train)
     mask = begin["masks"][SLOW]["fc"]
@@ -209,16 +207,20 @@ def test_activations_count_where_a_client_has_the_unit(slow: float, stays: bool)
 
 def test_activations_are_means_over_rounds_and_samples() -> None:
     # round 1: 1 sample of activation 8; round 2: 3 samples of activation 4: (8 + 12) / 4 = 5
-    method, clients = fleet("hasaas", FAST, FAST, SLOW)
-    state, _ = method.run_round(method.init(), clients[:1], answering(given, active(lambda j: 8.0)))
-    state, _ = method.run_round(state, clients[1:2], answering(given, active(lambda j: 4.0)))
+    method, clients = fleet_of("hasaas", FAST, FAST, SLOW)
+    state, _ = method.run_round(
+        method.init(), clients[:1], answering(unmoved, extras=active(lambda j: 8.0))
+    )
+    state, _ = method.run_round(
+        state, clients[1:2], answering(unmoved, extras=active(lambda j: 4.0))
+    )
     seen = state["activations"]["fc1"]
     assert (seen["sum"] / seen["samples"] == 5).all()
 
 
 def test_a_dense_mask_waits_for_a_fast_client() -> None:
-    method, clients = fleet("hasaas", FAST, SLOW, every=1)
-    train = answering(nudged, active(by_speed(1.0, 0.0)))
+    method, clients = fleet_of("hasaas", FAST, SLOW, every=1)
+    train = answering(nudged, extras=active(by_speed(1.0, 0.0)))
     begin = method.init()
     state, _ = method.run_round(begin, clients[1:], train)
     for group in ("fc", "fc1"):  # dropped units were not measured: nothing to compare with
@@ -230,9 +232,9 @@ def test_a_dense_mask_waits_for_a_fast_client() -> None:
 
 def test_masks_change_only_when_due_and_keep_their_sizes() -> None:
     for persist in (False, True):
-        method, clients = fleet("hasaas", FAST, SLOW, every=3, persist=persist)
+        method, clients = fleet_of("hasaas", FAST, SLOW, every=3, persist=persist)
         state, changes = method.init(), []
-        train = answering(nudged, active(by_speed(1.0, 0.0)))
+        train = answering(nudged, extras=active(by_speed(1.0, 0.0)))
         for t in range(1, 8):
             before = state["masks"]
             state, _ = method.run_round(state, clients, train)
@@ -250,7 +252,7 @@ def test_masks_change_only_when_due_and_keep_their_sizes() -> None:
 def test_random_masks() -> None:
     seen = {}
     for mask in ("random_each_round", "random_fixed"):
-        method, clients = fleet("hasaas", FAST, SLOW, mask=mask, every=1)
+        method, clients = fleet_of("hasaas", FAST, SLOW, mask=mask, every=1)
         states, jobs = [method.init()], list[Job]()
         for _ in range(3):
             state, _ = method.run_round(states[-1], clients, answering(nudged, seen=jobs))
@@ -267,9 +269,11 @@ def test_random_masks() -> None:
 def test_a_flattened_channel_is_a_block_of_the_dense_layers_inputs() -> None:
     # 16 channels of 4x4: channel c is inputs 16 c to 16 c + 15, channel first
     task = IMAGES | {"image_size": 28}
-    method, clients = fleet("hasaas", FAST, SLOW, task=task)
+    method, clients = fleet_of("hasaas", FAST, SLOW, task=task)
     state, jobs = method.init(), list[Job]()
-    method.run_round(state, clients[1:], answering(given, active(lambda j: 1.0), seen=jobs))
+    method.run_round(
+        state, clients[1:], answering(unmoved, extras=active(lambda j: 1.0), seen=jobs)
+    )
     weights, name = jobs[0].models[0][1], "exits.2.body.fc.weight"
     columns = [16 * c + i for c in kept(state, "conv2") for i in range(16)]
     rows = kept(state, "fc")
@@ -282,8 +286,8 @@ def test_a_flattened_channel_is_a_block_of_the_dense_layers_inputs() -> None:
 
 def test_lstm_cells_keep_their_random_mask() -> None:
     task = {"num_classes": 2, "vocab_size": 50, "sequence_length": 5}
-    method, clients = fleet("hasaas", "lstm", "lstm-w0.5", task=task, every=1)
-    train = answering(nudged, lambda job: {"activation/fc": torch.rand(_units(job))})
+    method, clients = fleet_of("hasaas", "lstm", "lstm-w0.5", task=task, every=1)
+    train = answering(nudged, extras=lambda job: {"activation/fc": torch.rand(_units(job))})
     begin = method.init()
     state, _ = method.run_round(begin, clients, train)
     old, new = begin["masks"]["lstm-w0.5"], state["masks"]["lstm-w0.5"]
@@ -296,9 +300,11 @@ def _units(job: Job) -> int:
 
 
 def test_everybody_trains_the_small_model_under_hms() -> None:
-    method, clients = fleet("hasaas", FAST, SLOW, serving="hms")
+    method, clients = fleet_of("hasaas", FAST, SLOW, serving="hms")
     state, jobs = method.init(), list[Job]()
-    state, _ = method.run_round(state, clients, answering(nudged, active(lambda j: 1.0), seen=jobs))
+    state, _ = method.run_round(
+        state, clients, answering(nudged, extras=active(lambda j: 1.0), seen=jobs)
+    )
     assert [str(job.models[0][0]) for job in jobs] == [SLOW, SLOW]
     served = method.personalize(state, clients)
     assert str(clients[0].models[0]) == SLOW and equal(served[0], served[1])
@@ -306,17 +312,17 @@ def test_everybody_trains_the_small_model_under_hms() -> None:
 
 def test_slow_clients_may_be_evaluated_with_the_global_model() -> None:
     for serving in ("dms", "hms"):
-        method, clients = fleet("hasaas", FAST, SLOW, evaluate="global", serving=serving)
+        method, clients = fleet_of("hasaas", FAST, SLOW, evaluate="global", serving=serving)
         state, jobs = method.init(), list[Job]()
-        method.run_round(state, clients, answering(nudged, active(lambda j: 1.0), seen=jobs))
+        method.run_round(state, clients, answering(nudged, extras=active(lambda j: 1.0), seen=jobs))
         assert str(jobs[1].models[0][0]) == SLOW and str(clients[1].models[0]) == FAST
         assert all(equal(w, state["global"]) for w in method.personalize(state, clients))
 
 
 def test_several_smaller_models_have_masks_one_within_the_other() -> None:
     smaller = "lenet5-w0.25"
-    method, clients = fleet("hasaas", FAST, SLOW, smaller, every=1)
-    state, train = method.init(), answering(nudged, active(by_speed(1.0, 0.0)))
+    method, clients = fleet_of("hasaas", FAST, SLOW, smaller, every=1)
+    state, train = method.init(), answering(nudged, extras=active(by_speed(1.0, 0.0)))
     for _ in range(3):
         for group in ("conv1", "conv2", "fc", "fc1"):
             assert set(kept(state, group, smaller)) < set(kept(state, group))
@@ -342,7 +348,7 @@ def test_leafs_cnn_has_the_papers_sizes() -> None:
 
 
 def test_a_failed_slow_client_is_not_measured() -> None:
-    method, clients = fleet("hasaas", FAST, SLOW)
+    method, clients = fleet_of("hasaas", FAST, SLOW)
 
     def train(jobs: Any) -> Any:
         fast, _ = quiet()(jobs)
@@ -357,12 +363,14 @@ def test_a_failed_slow_client_is_not_measured() -> None:
 def test_small_models_of_another_kind_are_refused(small: str) -> None:
     says = f"must be lenet5 scaled in width, got {small}; choose for example lenet5-w0.5"
     with pytest.raises(ConfigError, match=says):
-        fleet("hasaas", FAST, small)
+        fleet_of("hasaas", FAST, small)
 
 
 def test_models_that_cannot_be_sliced_are_refused() -> None:
     with pytest.raises(ConfigError, match="no sub-model of resnet18 that masks could cut"):
-        fleet("hasaas", "resnet18", "timm:mobilenetv3_small_050", task=IMAGES | {"image_size": 32})
+        fleet_of(
+            "hasaas", "resnet18", "timm:mobilenetv3_small_050", task=IMAGES | {"image_size": 32}
+        )
 
 
 @pytest.mark.parametrize(
@@ -385,7 +393,7 @@ def test_bad_settings(options: dict[str, Any], says: str) -> None:
 
 def test_clients_really_measure_and_learn() -> None:
     bed = Bed("hasaas", every=2)
-    learn_faster(bed)
+    bed.learn_faster()
     state, answers = bed.method.init(), list[Sequence[Answer]]()
 
     def watch(jobs: Sequence[Job]) -> Sequence[Answer]:

@@ -15,7 +15,7 @@ from ghn_fl.simulation.config import RunConfig
 from ghn_fl.tree import equal
 from ghn_fl.types import Job
 from tests.ghn_fl.methods.bed import Bed
-from tests.ghn_fl.methods.stub import answering, fleet, seeing, sending, unmoved
+from tests.ghn_fl.methods.stubs import answering, fleet, nudged, sending, unmoved
 
 # lenet5 has 6, 16, 120 and 84 units, lenet5-w0.5 has 3, 8, 60 and 42; images of 16 pixels leave
 # one position for each channel before the dense layers
@@ -46,8 +46,8 @@ def test_parts_are_averaged_over_those_who_hold_them() -> None:
 def test_a_strong_devices_small_model_is_one_more_contributor() -> None:
     bed = fleet("heterofl", NARROW, NARROW, f"{WIDE} {NARROW}")
 
-    def value(client: Any, spec: Any, *_: Any) -> float:
-        return {0: 1.0, 1: 3.0}.get(client.id, 5.0 if str(spec) == WIDE else -5.0)
+    def value(job: Job, spec: Any, *_: Any) -> float:
+        return {0: 1.0, 1: 3.0}.get(job.client.id, 5.0 if str(spec) == WIDE else -5.0)
 
     after, _ = bed.method.run_round(bed.method.init(), bed.clients, answering(value))
     assert torch.all(after["global"][CONV1][:3] == 1)  # (1 + 3 + 5 - 5) / 4
@@ -66,9 +66,9 @@ def test_weighting_by_samples() -> None:
 def test_one_width_is_fedavg(variant: str, weighting: str) -> None:
     bed = fleet("heterofl", WIDE, WIDE, WIDE, variant=variant, weighting=weighting)
     jobs: list[Job] = []
-    train = answering(lambda c, s, n, w: w + torch.randn(w.shape, generator=rng(c.id)))
-    after, _ = bed.method.run_round(bed.method.init(), bed.clients, seeing(jobs, train))
-    sent = [answer.weights[0] for answer in train(jobs)]
+    train = answering(nudged, seen=jobs)
+    after, _ = bed.method.run_round(bed.method.init(), bed.clients, train)
+    sent = [answer.weights[0] for answer in train(jobs[:3])]
     mean = weighted_mean(sent, [1, 1, 1] if weighting == "count" else [1, 2, 3])
     (served, *_) = bed.method.personalize(after, bed.clients)
     assert all(torch.allclose(served[n], w, atol=1e-6) for n, w in mean.items())
@@ -87,7 +87,7 @@ def test_weights_that_did_not_move_change_nothing(variant: str, models: tuple[st
     bed = fleet("heterofl", *models, variant=variant)
     state = bed.method.init()
     for _ in range(3):
-        after, _ = bed.method.run_round(state, bed.clients, unmoved)
+        after, _ = bed.method.run_round(state, bed.clients, answering(unmoved))
         assert equal(after["global"], state["global"]) and after["t"] == state["t"] + 1
         state = after
 
@@ -119,7 +119,7 @@ def test_a_client_changes_the_classifiers_rows_of_its_own_classes() -> None:
 def test_clients_are_told_how_to_train() -> None:
     def recipes(**options: Any) -> list[tuple[float, bool, float]]:
         bed, jobs = fleet("heterofl", "lenet5-w0.8 lenet5-w0.2", "lenet5-w0.2", **options), []
-        bed.method.run_round(bed.method.init(), bed.clients, seeing(jobs, unmoved))
+        bed.method.run_round(bed.method.init(), bed.clients, answering(unmoved, seen=jobs))
         return [(r.rate, r.own_classes, r.clip) for job in jobs for r in job.recipes]
 
     # the rate is the width over the largest model's: 0.2 / 0.8
@@ -141,7 +141,7 @@ def test_fedrolexs_window_moves_by_one_unit_a_round() -> None:
     for held in ([1, 2, 3], [2, 3, 4], [3, 4, 5], [0, 4, 5], [0, 1, 5], [0, 1, 2]):
         jobs: list[Job] = []
         small, large = bed.method.personalize(state, bed.clients)
-        state, _ = bed.method.run_round(state, bed.clients, seeing(jobs, unmoved))
+        state, _ = bed.method.run_round(state, bed.clients, answering(unmoved, seen=jobs))
         given = jobs[0].models[0][1][CONV1]
         assert given[:, 0, 0, 0].tolist() == held
         assert torch.equal(small[CONV1], given)  # served as it would be trained

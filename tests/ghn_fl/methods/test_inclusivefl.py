@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-import zoo
 from ghn_fl.errors import ConfigError
 from ghn_fl.methods.inclusivefl import Config, build
-from ghn_fl.optim import AdamState, server_adam
+from ghn_fl.optim import AdamState, ServerConfig, server_adam
 from ghn_fl.tree import all_finite, equal
 from ghn_fl.types import Answer, Client, Job, Method, Setting, State, Train
 from tests.ghn_fl.methods.bed import Bed
+from tests.ghn_fl.methods.stubs import answering, setting_of
 from zoo import ModelSpec
 
 TASK = {"num_classes": 2, "vocab_size": 5, "sequence_length": 3}
@@ -38,12 +38,7 @@ def fleet(*models: str | tuple[str, ...], task: dict[str, int] = TASK) -> Settin
         )
         for i, names in enumerate(tuples)
     )
-    initial = {}
-    for spec in {spec for client in clients for spec in client.models}:
-        torch.manual_seed(len(str(spec)) + (spec.depth or 9))
-        model = zoo.build(spec, **task)
-        initial[spec] = {n: p.detach() for n, p in model.named_parameters()}
-    return Setting(clients=clients, num_classes=2, initial=initial, graphs={}, task=task, seed=0)
+    return setting_of(clients, task)
 
 
 def layer(name: str) -> int | None:
@@ -55,22 +50,11 @@ def layer(name: str) -> int | None:
 def answers(value: Callable[[Client, str, int | None], float | None], *, moves: bool) -> Train:
     """Clients whose tensors are all one number, or (`moves`) have moved by it; None: unchanged."""
 
-    def train(jobs: Sequence[Job]) -> list[Answer]:
-        found = []
-        for job in jobs:
-            weights = []
-            for spec, given in job.models:
-                new = {}
-                for name, w in given.items():
-                    number = value(job.client, str(spec), layer(name))
-                    new[name] = w if number is None else w * moves + number
-                weights.append(new)
-            found.append(
-                Answer(client=job.client, weights=tuple(weights), samples=job.client.samples)
-            )
-        return found
+    def answer(job: Job, spec: ModelSpec, name: str, given: Tensor) -> Tensor:
+        number = value(job.client, str(spec), layer(name))
+        return given if number is None else given * moves + number
 
-    return train
+    return answering(answer)
 
 
 def run(
@@ -239,7 +223,7 @@ def test_one_group_is_fedadam() -> None:
     setting = fleet(C, C)
     train = answers(lambda client, *_: (-1.0, 3.0)[client.id], moves=True)
     for weights, g in (("samples", 2.0), ("clients", 1.0)):
-        config = Config(server="fedadam", server_lr=0.1, weights=weights)  # type: ignore[arg-type]
+        config = Config(server="fedadam", weights=weights)  # type: ignore[arg-type]
         state = run(build(config, setting), setting, train, rounds=3)
         expected, adam = dict(setting.initial[ModelSpec.parse(C)]), AdamState()
         for _ in range(3):
@@ -277,15 +261,15 @@ def test_a_group_of_which_nobody_was_sampled() -> None:
 def test_no_layer_becomes_nan_when_strong_clients_are_rare() -> None:
     # weak : medium : strong = 7 : 2 : 1, one or two of ten sampled: often no strong one
     setting = fleet(*[A] * 7, B, B, C)
-    method = build(Config(server="fedadam", server_lr=0.01), setting)
+    method = build(Config(server="fedadam", adam=ServerConfig(lr=0.01)), setting)
     train = answers(lambda c, _, number: 0.01 * (-1) ** c.id * (number or 1), moves=True)
     state, stream, without = method.init(), np.random.default_rng(0), 0
-    for _ in range(300):
+    for _ in range(60):
         who = stream.choice(10, int(stream.integers(1, 3)), replace=False)
         without += 9 not in who
         state, _ = method.run_round(state, [setting.clients[i] for i in who], train)
         assert not all_finite(state)
-    assert without > 200
+    assert without > 40
 
 
 def test_a_strong_devices_small_model_counts_among_the_weak() -> None:
@@ -355,8 +339,7 @@ def test_layers_of_other_shapes_are_left_out_of_the_momentum() -> None:
         ({"server": "adam"}, "server must be fedavg or fedadam, got 'adam'"),
         ({"weights": "all"}, "weights must be samples or clients"),
         ({"momentum_source": "x"}, "momentum_source must be after_injection or before_injection"),
-        ({"beta2": 1.0}, "beta1 and beta2 must be from 0 to below 1"),
-        ({"tau": 0.0}, "server_lr and tau must be above 0"),
+        ({"adam": ServerConfig(weighted=True)}, "weights=samples or weights=clients says"),
     ],
 )
 def test_bad_settings(options: dict[str, Any], says: str) -> None:

@@ -6,14 +6,14 @@ from ghn_fl import RunConfig, run
 from ghn_fl.tree import equal
 from ghn_fl.types import Job
 from tests.ghn_fl.methods.bed import Bed
-from tests.ghn_fl.methods.stubs import answering, only
+from tests.ghn_fl.methods.stubs import counted, only
 
 
 def test_everybody_goes_on_from_his_own_weights() -> None:
     bed, jobs = Bed("local"), list[Job]()
     values = {0: (1.0, 1), 1: (-2.0, 3)}
-    one, _ = bed.method.run_round(bed.method.init(), bed.clients[:2], answering(values, jobs))
-    two, _ = bed.method.run_round(one, bed.clients[:3], answering(values | {2: (5.0, 1)}, jobs))
+    one, _ = bed.method.run_round(bed.method.init(), bed.clients[:2], counted(values, jobs))
+    two, _ = bed.method.run_round(one, bed.clients[:3], counted(values | {2: (5.0, 1)}, jobs))
     assert [only(job.models[0][1]) for job in jobs[2:4]] == [1.0, -2.0]
     initial = jobs[1].models[0][1]  # of a weak client's model
     assert equal(dict(jobs[4].models[0][1]), dict(initial))

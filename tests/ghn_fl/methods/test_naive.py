@@ -14,7 +14,7 @@ from ghn_fl.simulation.config import RunConfig
 from ghn_fl.tree import equal
 from ghn_fl.types import Answer, Job, State
 from tests.ghn_fl.methods.bed import Bed
-from tests.ghn_fl.methods.stubs import answering, at, only
+from tests.ghn_fl.methods.stubs import at, counted, only
 
 SMALL, LARGE = "lenet5-d1", "lenet5"
 
@@ -32,7 +32,7 @@ def test_everybody_trains_one_model(method: str, model: str) -> None:
     assert {str(spec) for client in bed.clients for spec in client.models} == {model}
     values = {0: (0.0, 1), 2: (4.0, 3)}  # the strong one and a weak one: 0 * 1/4 + 4 * 3/4
     state, _ = bed.method.run_round(
-        bed.method.init(), [bed.clients[0], bed.clients[2]], answering(values)
+        bed.method.init(), [bed.clients[0], bed.clients[2]], counted(values)
     )
     assert only(state["models"][model]) == 3.0
 
@@ -47,7 +47,7 @@ def test_with_fedadam_as_in_inclusivefl(method: str) -> None:
     bed = Bed(method, **{"server": "fedadam", "adam.tau": 1e-3})
     state = at(bed.method.init(), 1.0)
     values = {0: (1.5, 1), 1: (0.5, 3)}
-    after, _ = bed.method.run_round(state, bed.clients[:2], answering(values))
+    after, _ = bed.method.run_round(state, bed.clients[:2], counted(values))
     served = bed.method.personalize(after, bed.clients[:2])
     if method == "exclusivefl":  # each in its group: 0.1 * 0.05 / 0.051 up and down
         assert [only(w) for w in served] == pytest.approx([1.0980392, 0.9019608], abs=1e-6)
@@ -63,10 +63,10 @@ def test_allsmall_with_fedadam_is_fedadam_where_all_have_one_model() -> None:
 def test_groups_do_not_mix() -> None:
     bed = Bed("exclusivefl")
     values = {0: (7.0, 100), 1: (0.0, 1), 2: (4.0, 3)}
-    state, _ = bed.method.run_round(bed.method.init(), bed.clients[:3], answering(values))
+    state, _ = bed.method.run_round(bed.method.init(), bed.clients[:3], counted(values))
     assert only(state["models"][LARGE]) == 7.0  # alone in its group
     assert only(state["models"][SMALL]) == 3.0  # 0 * 1/4 + 4 * 3/4
-    kept, _ = bed.method.run_round(state, bed.clients[1:2], answering({1: (-1.0, 2)}))
+    kept, _ = bed.method.run_round(state, bed.clients[1:2], counted({1: (-1.0, 2)}))
     assert only(kept["models"][LARGE]) == 7.0 and only(kept["models"][SMALL]) == -1.0
 
 

@@ -50,7 +50,7 @@ def test_lists() -> None:
         (lambda: grid.parse_own(["recipfl:upd=3"], THREE), "did you mean 'update'"),
         (lambda: grid.parse_tried(["lr="], THREE), "one value or more"),
         (lambda: grid.parse_tried(["lr=1,1"], THREE), "must differ"),
-        (lambda: grid.parse_tried(["update.lr=1"], THREE), "unknown setting of all methods"),
+        (lambda: grid.parse_tried(["update.lr=1"], THREE), "as fedprox:mu=0.01,0.1"),
         (lambda: grid.parse_tried(["lr=1", "recipfl:lr=2"], THREE), "'lr' of recipfl twice"),
         (lambda: grid.parse_tried(["recipfl:lr=2"], ("allsmall",)), "the grid has no 'recipfl'"),
         (lambda: shared(rouns=3), "did you mean 'rounds'"),
