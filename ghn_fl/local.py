@@ -125,7 +125,7 @@ def train(
                 if data.augment is not None:
                     x = data.augment(x, generator)
                 optimizer.zero_grad()
-                loss = loss_of(x, y)
+                loss = loss_of(x, y, batch)
                 loss.backward()
                 if recipe.clip:
                     nn.utils.clip_grad_norm_(trained.values(), recipe.clip)
@@ -146,31 +146,45 @@ def _objective(
     teacher: nn.Module | None,
     trained: Mapping[str, Tensor],
     anchor: Mapping[str, Tensor] | None,
-) -> Callable[[Tensor, Tensor], Tensor]:
-    """The loss of a batch under a recipe."""
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The loss of a batch under a recipe: of its inputs, labels and places in the data."""
     if anchor is None:
         anchor = {n: p.detach().clone() for n, p in trained.items()} if recipe.prox else {}
     present = torch.bincount(data.y) > 0
+    taught = None if teacher is None else _taught(teacher, data)
 
-    def fit(x: Tensor, y: Tensor) -> Tensor:
+    def fit(x: Tensor, y: Tensor, batch: Tensor) -> Tensor:
         if recipe.exits is not None:
             return losses.exits_loss(zoo.run(model, x).exits, y, recipe.exits)
-        if teacher is not None:
-            with torch.no_grad():
-                taught = zoo.run(teacher, x)
-            return losses.transfer_loss(zoo.run(model, x), taught, y, config.kl)
+        if taught is not None:
+            return losses.transfer_loss(zoo.run(model, x), taught(x, batch), y, config.kl)
         logits = logits_of(model(x))
         if recipe.own_classes:
             absent = logits.shape[1] - len(present)
             logits = losses.masked(logits, F.pad(present, (0, absent)))
         return F.cross_entropy(logits, y)
 
-    def whole(x: Tensor, y: Tensor) -> Tensor:
+    def whole(x: Tensor, y: Tensor, batch: Tensor) -> Tensor:
         if recipe.prox or recipe.linear is not None:
-            return fit(x, y) + losses.proximal(trained, anchor, recipe.prox, recipe.linear)
-        return fit(x, y)
+            pull = losses.proximal(trained, anchor, recipe.prox, recipe.linear)
+            return fit(x, y, batch) + pull
+        return fit(x, y, batch)
 
     return whole
+
+
+def _taught(teacher: nn.Module, data: Samples) -> Callable[[Tensor, Tensor], zoo.Output]:
+    """What a teacher says of a batch, of its inputs and places; it is asked once if it can be."""
+
+    def ask(x: Tensor) -> zoo.Output:
+        with torch.no_grad():
+            return zoo.run(teacher, x)
+
+    if data.augment is not None:  # in every epoch other inputs
+        return lambda x, _: ask(x)
+    said = [ask(x) for x in data.x.split(500)]
+    logits, features = torch.cat([o.logits for o in said]), torch.cat([o.features for o in said])
+    return lambda _, batch: zoo.Output(logits[batch], features[batch], ())
 
 
 def logits_of(output: Any) -> Tensor:
