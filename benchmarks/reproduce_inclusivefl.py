@@ -32,7 +32,7 @@ MODELS = {
 }
 # devices of every tier, by the mix of Table 5: weak to strong
 FLEETS: Mapping[str, Mapping[str, tuple[int, int, int]]] = {
-    "small": {"7:2:1": (14, 4, 2), "1:1:1": (7, 7, 6), "1:2:7": (2, 4, 14)},
+    "small": {"7:2:1": (14, 4, 2)},
     "paper": {"7:2:1": (700, 200, 100), "1:1:1": (334, 333, 333), "1:2:7": (100, 200, 700)},
 }
 SHARE = {"small": 0.5, "paper": 1.0}  # of the training data: 100 and 60 samples a device

@@ -36,10 +36,10 @@ SECTIONS = {
 # of sections, cases that are told beside each other
 SHOWN = {
     "hasaas-drop": ("90 %, hasaas", "90 %, fedavg"),
-    "hasaas-fairness": ("30 %, fedprox", "90 %, afd"),
+    "hasaas-fairness": ("0 %, fedprox", "90 %, afd"),
     "hasaas-ablation": ("90 %, hasaas", "90 %, serving hms"),
-    "fedmdp-agents": ("fedmdp", "alone", "pooled, lenet5"),
-    "fedmdp-stragglers": ("non-iid, 50 %, fedmdp partial", "non-iid, 50 %, fedavg drop"),
+    "fedmdp-agents": ("fedmdp", "alone", "local"),
+    "fedmdp-stragglers": ("non-iid, 90 %, fedmdp partial", "non-iid, 90 %, fedavg drop"),
     "inclusivefl-groups": ("7:2:1, inclusivefl", "7:2:1, exclusivefl"),
     "recipfl-mnist": ("recipfl", "allsmall"),
 }
