@@ -35,7 +35,7 @@ class LocalConfig:
     """
 
     epochs: int = 5
-    lr: float = 0.01
+    lr: float = 0.1
     batch_size: int = 128
     momentum: float = 0.0
     weight_decay: float = 0.0

@@ -28,7 +28,7 @@ app = typer.Typer(
 for command, example in (
     (train, "ghnfl train --skew 2:100"),
     (compare, "ghnfl compare --skew 2:100 --methods recipfl,allsmall,exclusivefl --seeds 0,1,2"),
-    (tune, "ghnfl tune --skew 2:100 --methods recipfl,allsmall --grid lr=0.003,0.01,0.03"),
+    (tune, "ghnfl tune --skew 2:100 --methods recipfl,allsmall --grid lr=0.03,0.1,0.3"),
     (generate, "ghnfl generate --ghn runs/mnist --model lenet5-w0.5 --out weights.safetensors"),
     (trace, "ghnfl trace resnet18 --draw resnet18.svg"),
     (report, "ghnfl report runs/recipfl-mnist5k-0"),

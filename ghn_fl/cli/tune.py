@@ -23,7 +23,7 @@ def tune(
     grid: Annotated[
         list[str] | None,
         typer.Option(
-            help="Values to try for all methods, as lr=0.003,0.01,0.03 (if left out), or for "
+            help="Values to try for all methods, as lr=0.03,0.1,0.3 (if left out), or for "
             "one, as fedprox:mu=0.01,0.1; repeatable."
         ),
     ] = None,
@@ -48,7 +48,7 @@ def tune(
     from ghn_fl.simulation import grid as grids
 
     names, numbers = grids.parse_methods(methods), grids.parse_seeds(seeds)
-    tried = grids.parse_tried(grid or ["lr=0.003,0.01,0.03"], names)
+    tried = grids.parse_tried(grid or ["lr=0.03,0.1,0.3"], names)
     own = grids.parse_own(set_ or (), names)
     data_dir = given.pop("data_dir", None)
     values = layered(given.pop("preset", None), given.pop("config", None), given)

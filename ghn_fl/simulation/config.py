@@ -47,7 +47,7 @@ class RunConfig:
     stratified: bool = _setting(False, "Sample every tier in proportion to its size.")
     seed: int = _setting(0, "Everything random follows from it.")
     epochs: int = _setting(5, "Local epochs.")
-    lr: float = _setting(0.01, "Local step size of SGD.")
+    lr: float = _setting(0.1, "Local step size of SGD.")
     batch_size: int = _setting(128, "Local batch size.")
     momentum: float = _setting(0.0, "Local momentum.")
     weight_decay: float = _setting(0.0, "Local weight decay.")

@@ -23,8 +23,11 @@ from zoo import Registry
 PRESETS: Registry[Callable[[], dict[str, Any]]] = Registry("preset", ConfigError)
 
 
+LOCAL = {"epochs": 5, "lr": 0.01, "batch_size": 128}
+
+
 def recipfl_mnist() -> dict[str, Any]:
-    return {
+    return LOCAL | {
         "dataset": "mnist",
         "skew": "2:100",
         "large": "lenet5",
@@ -34,7 +37,7 @@ def recipfl_mnist() -> dict[str, Any]:
 
 
 def _cifar10(small: str) -> dict[str, Any]:
-    return {
+    return LOCAL | {
         "dataset": "cifar10",
         "skew": "1:5",
         "large": "resnet18",
@@ -45,7 +48,7 @@ def _cifar10(small: str) -> dict[str, Any]:
 
 
 def _cifar100(small: str) -> dict[str, Any]:
-    return {
+    return LOCAL | {
         "dataset": "cifar100",
         "skew": "1:50",
         "large": "densenet121",
