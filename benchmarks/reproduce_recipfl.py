@@ -120,11 +120,12 @@ def cifar100(scale: str, _: Path) -> list[Case]:
 
 
 def _mnist() -> dict[str, Any]:
-    return PRESETS["recipfl-mnist"]() | {"eval_every": 10}
+    """The paper's, but for the step size, which is the best of those tried for every method."""
+    return PRESETS["recipfl-mnist"]() | {"eval_every": 20, "lr": 0.1}
 
 
 def _cifar10(scale: str, scaling: str) -> dict[str, Any]:
-    """The paper's, or 15,000 images, an eighth of the width and a tenth of the rounds."""
+    """The paper's, or 15,000 images, an eighth of the width and four rounds."""
     if scale == "paper":
         return PRESETS[f"recipfl-cifar10-{scaling}"]()
     small = {"depth": "resnet18-d1-w0.125", "width": "resnet18-w0.05"}
@@ -133,11 +134,11 @@ def _cifar10(scale: str, scaling: str) -> dict[str, Any]:
         "skew": "1:5",
         "large": "resnet18-w0.125",
         "small": small[scaling],
-        "rounds": 5,
+        "rounds": 4,
         "epochs": 1,
-        "lr": 0.03,
+        "lr": 0.1,
         "batch_size": 32,
-        "eval_every": 5,
+        "eval_every": 4,
     }
 
 
@@ -296,8 +297,8 @@ SECTIONS = {
         cases=cifar,
         text=rows(
             f"{cifar.__doc__} 15,000 of 60,000 images, ResNet-18 with an eighth of its width "
-            "(small models: its first stage, or 0.05 of the width), 5 rounds instead of 50, one "
-            "local epoch of SGD 0.03 with batches of 32: not to be compared with the paper's "
+            "(small models: its first stage, or 0.05 of the width), 4 rounds instead of 50, one "
+            "local epoch of SGD 0.1 with batches of 32: not to be compared with the paper's "
             "figures, only row with row."
         ),
     ),
