@@ -49,7 +49,10 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise RunError(f"{folder} holds no readable config.json: {err}") from err
     if not isinstance(content, dict) or content.get("version") != VERSION:
         raise RunError(f"{folder}/config.json is not of version {VERSION}")
-    return content
+    if not isinstance(content.get("config"), dict):
+        raise RunError(f"{folder}/config.json has no settings under 'config'")
+    # settings that came into being after the run are as if they were not
+    return content | {"config": dataclasses.asdict(RunConfig()) | content["config"]}
 
 
 def keep_rounds(folder: Path, last: int) -> list[dict[str, Any]]:
