@@ -22,5 +22,5 @@ def test_settings_that_came_after_a_run_are_as_if_they_were_not(tmp_path: Path) 
 @pytest.mark.parametrize("content", ['{"version": 0}', '{"version": 1, "config": 3}', "{"])
 def test_a_config_that_is_none_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(RunError, match="config.json"):
+    with pytest.raises(RunError, match=r"config\.json"):
         read_config(tmp_path)
