@@ -157,11 +157,7 @@ def _objective(
         if recipe.exits is not None:
             return losses.exits_loss(zoo.run(model, x).exits, y, recipe.exits)
         if taught is not None:
-            teaching = taught(x, batch)
-            if recipe.advice is not None:
-                logits = logits_of(model(x))
-                return losses.advised_loss(logits, teaching.logits, y, recipe.advice)
-            return losses.transfer_loss(zoo.run(model, x), teaching, y, config.kl)
+            return losses.transfer_loss(zoo.run(model, x), taught(x, batch), y, config.kl)
         logits = logits_of(model(x))
         if recipe.own_classes:
             absent = logits.shape[1] - len(present)

@@ -13,23 +13,14 @@ import zoo
 
 def transfer_loss(small: zoo.Output, large: zoo.Output, y: Tensor, kl: str) -> Tensor:
     """RecipFL's Eq. (9): labels, the teacher's answers, and its features where sizes agree."""
-    loss = advised_loss(small.logits, large.logits, y, 1.0)
+    loss = F.cross_entropy(small.logits, y)
+    loss = loss + F.cross_entropy(small.logits, large.logits.softmax(1))
     if small.features.shape == large.features.shape:
         log_small, log_large = small.features.log_softmax(1), large.features.log_softmax(1)
         first, second = (log_small, log_large) if kl == "small_large" else (log_large, log_small)
         # kl_div(input, target) is D(target || input)
         loss = loss + F.kl_div(second, first, reduction="batchmean", log_target=True)
     return loss
-
-
-def advised_loss(logits: Tensor, adviser: Tensor, y: Tensor, weight: float) -> Tensor:
-    """Labels, and the answers of another model with a weight.
-
-    >>> logits, adviser = torch.tensor([[0.0, 0.0]]), torch.tensor([[5.0, -5.0]])
-    >>> advised_loss(logits, adviser, torch.tensor([1]), 0.5) / torch.tensor(2.0).log()
-    tensor(1.5000)
-    """
-    return F.cross_entropy(logits, y) + weight * F.cross_entropy(logits, adviser.softmax(1))
 
 
 def masked(logits: Tensor, present: Tensor) -> Tensor:

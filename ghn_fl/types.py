@@ -50,8 +50,6 @@ class Recipe:
         linear: h of a term -<h, w> (FedDyn).
         teacher: place in the job of another of its models to learn from as well (Eq. 9 of
             RecipFL): as that stands by then, trained if it came before, else as given.
-        advice: how much that one's answers count beside the labels, and nothing else of it;
-            None: Eq. 9, its answers as much as the labels, and its features.
         own_classes: logits of classes that the client doesn't have are taken as 0 (HeteroFL).
         rate: in training, outputs of hidden convolutions and dense layers are divided by this
             (HeteroFL's scaler).
@@ -70,7 +68,6 @@ class Recipe:
     prox: float = 0.0
     linear: Weights | None = None
     teacher: int | None = None
-    advice: float | None = None
     own_classes: bool = False
     rate: float = 1.0
     exits: float | None = None

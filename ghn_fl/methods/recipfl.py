@@ -4,8 +4,8 @@
 Environments", Algorithm 1, with a prior for every architecture (`docs/decisions/0009`). The server
 knows each client's architecture, its label histogram, and for every architecture a prior, the
 weights of its mean client. A client receives weights for its models, trains them as any model, and
-sends them back; a strong one trains its large model, which also learns from the answers of the
-small one that it was given, then the small one with knowledge transfer from the large (Eq. 9).
+sends them back; a strong one trains its large model, then the small one with knowledge transfer
+from the large (Eq. 9).
 
     theta~_m = prior_G + GHN(G, a_m; phi) - GHN(G, mean a; phi)       what client m is given
     phi' = Adam along sum_m (d theta~_m / d phi)^T (theta~_m - theta_m)                    Eq. (4)
@@ -18,8 +18,7 @@ in common, and goes further where little data moves weights little. A prior rest
 answers for its architecture. An architecture that nobody has trained is served its generation
 alone (`GHN.generate`).
 
-Differences from the paper: the prior; knowledge transfer from the small model to the large one, for
-the small one knows all devices' data; and q_v, which is the prior instead of what each client last
+Differences from the paper: the prior, and q_v, which is the prior instead of what each client last
 sent, so that nothing is kept by client. `recipfl_paper` is the method as published.
 """
 
@@ -60,9 +59,7 @@ class Config:
     Attributes:
         ghn: the hypernetwork's design; its number of classes is the task's.
         update: how the hypernetwork learns.
-        transfer: knowledge transfer on devices that train more than one model: Eq. (9) from the
-            large to the small, and `advice` the other way.
-        advice: how much the small model's answers count beside the labels when a large one learns.
+        transfer: knowledge transfer on devices that train more than one model (Eq. 9).
         step: s, how much of the hypernetwork's own step a prior goes along.
         momentum: beta of FedAvg's step, once more than `settle` rounds are over.
         settle: rounds without momentum: the first steps are large enough.
@@ -76,7 +73,6 @@ class Config:
     ghn: GHNConfig = field(default_factory=GHNConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     transfer: bool = True
-    advice: float = 0.5
     step: float = 0.5
     momentum: float = 0.6
     settle: int = 20
@@ -89,8 +85,6 @@ class Config:
                 "momentum and window must be from 0 to below 1, "
                 f"got {self.momentum} and {self.window}"
             )
-        if not self.advice >= 0:
-            raise ConfigError(f"advice must be at least 0, got {self.advice}")
         if not self.step >= 0 or self.settle < 0 or self.imitate < 0:
             raise ConfigError(
                 "step, settle and imitate must be at least 0, "
@@ -106,10 +100,8 @@ class Config:
 def build(config: Config, setting: Setting) -> Method:
     design = design_for(config.ghn, setting)
     mean = _mean_clients(design, setting)
-    recipes = {1: (Recipe(),), 2: (Recipe(), Recipe())}  # by the number of a client's models
-    if config.transfer:  # the large one is advised by the small as given, then teaches it: Eq. (9)
-        advised = Recipe(teacher=1, advice=config.advice) if config.advice else Recipe()
-        recipes[2] = (advised, Recipe(teacher=0))
+    # Eq. (9): what a strong device trains after its large model learns from that one, too
+    recipes = (Recipe(), Recipe(teacher=0 if config.transfer else None))
 
     def init() -> State:
         prior = {str(spec): dict(setting.initial[spec]) for spec in mean}
@@ -131,7 +123,7 @@ def build(config: Config, setting: Setting) -> Method:
             Job(
                 client=client,
                 models=tuple((spec, next(ready)) for spec in client.models),
-                recipes=recipes[len(client.models)],
+                recipes=recipes[: len(client.models)],
             )
             for client in sampled
         ]

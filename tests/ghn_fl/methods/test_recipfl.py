@@ -166,28 +166,10 @@ def test_the_hypernetwork_that_is_kept_makes_the_priors_by_itself() -> None:
     assert error(60) < 0.5 * error(0)
 
 
-def test_a_strong_devices_models_teach_each_other() -> None:
-    def recipes(**options: Any) -> list[tuple[int | None, float | None]]:
-        bed, jobs = Bed("recipfl", **options), list[Job]()
-
-        def watch(asked: Sequence[Job]) -> list[Answer]:
-            jobs.extend(asked)
-            return moved({0: 0.0, 1: 0.0})(asked)  # type: ignore[return-value]
-
-        bed.method.run_round(bed.method.init(), bed.clients[:2], watch)
-        assert [r.teacher for r in jobs[1].recipes] == [None]  # a weak one has one model
-        return [(r.teacher, r.advice) for r in jobs[0].recipes]
-
-    assert recipes() == [(1, 0.5), (0, None)]
-    assert recipes(advice=0.0) == [(None, None), (0, None)]
-    assert recipes(transfer=False) == [(None, None), (None, None)]
-
-
 def test_settings_that_cannot_be() -> None:
     for options, says in (
         ({"momentum": 1.0}, "momentum and window must be"),
         ({"settle": -1}, "step, settle and imitate must be at least 0"),
-        ({"advice": -1.0}, "advice must be at least 0"),
         ({"step": -0.5}, "step, settle and imitate must be at least 0"),
         ({"ghn.descriptor": "id", "ghn.num_clients": 4}, "take the method recipfl-paper"),
     ):
