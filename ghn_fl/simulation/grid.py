@@ -22,10 +22,10 @@ from ghn_fl.errors import ConfigError
 from ghn_fl.local import LocalConfig
 from ghn_fl.methods import METHODS
 from ghn_fl.simulation import records
+from ghn_fl.simulation.build import build_world
 from ghn_fl.simulation.config import RunConfig, from_mapping, read_file
 from ghn_fl.simulation.fleet import tiers_of, usual_pair
 from ghn_fl.simulation.public import HELDOUT
-from ghn_fl.simulation.run import build_world
 from zoo.registry import unknown
 
 # settings that a method of a grid may have for itself, beside its options

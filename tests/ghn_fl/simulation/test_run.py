@@ -20,7 +20,9 @@ from ghn_fl.engines.local import DIED, LocalEngine
 from ghn_fl.engines.work import Bench, perform
 from ghn_fl.errors import ConfigError, DataError, RunError
 from ghn_fl.simulation import checkpoint
-from ghn_fl.simulation.run import _train, build_world, tiers_of
+from ghn_fl.simulation.build import build_world
+from ghn_fl.simulation.fleet import tiers_of
+from ghn_fl.simulation.run import _train
 from ghn_fl.tree import equal
 from ghn_fl.types import Job
 
