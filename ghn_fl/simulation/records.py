@@ -22,8 +22,13 @@ VERSION = 1
 _PACKAGES = ("ghnfl", "torch", "torch-geometric", "numpy")
 
 
-def describe(config: RunConfig, clients: Sequence[Client], tests: Sequence[int]) -> dict[str, Any]:
-    """What config.json holds."""
+def describe(
+    config: RunConfig,
+    clients: Sequence[Client],
+    tests: Sequence[int],
+    changes: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """What config.json holds; `clients` as they are at the start."""
     return {
         "version": VERSION,
         "config": dataclasses.asdict(config),
@@ -38,6 +43,7 @@ def describe(config: RunConfig, clients: Sequence[Client], tests: Sequence[int])
             }
             for c, test in zip(clients, tests, strict=True)
         ],
+        **({"changes": list(changes)} if changes else {}),
         "versions": {p: version(p) for p in _PACKAGES} | {"python": platform.python_version()},
     }
 
@@ -49,7 +55,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise RunError(f"{folder} holds no readable config.json: {err}") from err
     if not isinstance(content, dict) or content.get("version") != VERSION:
         raise RunError(f"{folder}/config.json is not of version {VERSION}")
-    return content
+    # a setting that is younger than the run had no effect then, which is its default
+    return content | {"config": dataclasses.asdict(RunConfig()) | content["config"]}
 
 
 def keep_rounds(folder: Path, last: int) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from ghn_fl.data import load
 from ghn_fl.errors import ConfigError, RunError
 from ghn_fl.files import write_atomic
 from ghn_fl.methods import METHODS
-from ghn_fl.simulation import checkpoint, records
+from ghn_fl.simulation import checkpoint, elastic, records
 from ghn_fl.simulation.build import build_world, setting_of
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.simulation.fleet import Tier, tiers_of
@@ -74,16 +74,23 @@ def run(
     dataset = load(config.dataset, data_dir)
     tiers = tiers_of(config, dataset.in_channels)
     world, clients = build_world(config, dataset, tiers, data_dir)
-    method = METHODS[config.method].build(
-        config.method_config(), setting_of(config, world, clients)
-    )
+    stages = elastic.stages_of(config, tiers, clients)
+    methods = {
+        stage.since: METHODS[config.method].build(
+            config.method_config(), setting_of(config, world, stage.clients)
+        )
+        for stage in stages
+    }
     tests = [len(share.test) for share in world.shares]
-    done, history, state = _begin(config, out, resume, records.describe(config, clients, tests))
-    state = method.init() if state is None else state
+    description = records.describe(config, clients, tests, elastic.describe(stages))
+    done, history, state = _begin(config, out, resume, description)
+    state = methods[1].init() if state is None else state
     recording = 0.0
     with start_engine(world) as engine:
         for number in range(done + 1, config.rounds + 1):
-            state, record = _round(number, state, method, engine, config, tiers, clients)
+            stage = elastic.in_force(stages, number)
+            method = methods[stage.since]
+            state, record = _round(number, state, method, engine, config, tiers, stage)
             record["seconds"]["record"] = recording  # of the round before
             started = time.perf_counter()
             if out is not None:
@@ -95,8 +102,9 @@ def run(
                 watch(record)
     summary = records.summarize(config, history)
     if out is not None:
-        if method.hypernetwork is not None:
-            method.hypernetwork(state).save(out / "ghn.safetensors")
+        last = methods[stages[-1].since]
+        if last.hypernetwork is not None:
+            last.hypernetwork(state).save(out / "ghn.safetensors")
         write_atomic(out / "summary.json", json.dumps(summary, indent=1) + "\n")
     return RunResult(summary, tuple(history), state)
 
@@ -108,7 +116,8 @@ def _begin(
     if out is None:
         return 0, [], None
     if (out / "config.json").exists():
-        known = records.read_config(out)["config"]
+        stored = records.read_config(out)
+        known = stored["config"]
         if not resume:
             raise ConfigError(f"{out} holds a run already; --resume goes on with it")
         differing = sorted(
@@ -116,6 +125,8 @@ def _begin(
         )
         if differing:
             raise ConfigError(f"{out} was started with other settings: {', '.join(differing)}")
+        if stored.get("changes") != description.get("changes"):
+            raise ConfigError(f"{out} was started with another schedule than {config.elastic} is")
     elif resume and out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is no run folder: it has no config.json")
     elif not resume and out.exists() and any(out.iterdir()):
@@ -141,14 +152,19 @@ def _round(
     engine: Engine,
     config: RunConfig,
     tiers: Sequence[Tier],
-    clients: Sequence[Client],
+    stage: elastic.Stage,
 ) -> tuple[State, dict[str, Any]]:
     """One round: sample, train through the method, evaluate if it is time; state and record."""
     spent = dict.fromkeys(("generate", "train", "update", "evaluate", "record"), 0.0)
+    clients = stage.clients
+    changed = stage.changed if stage.since == number else ()
     sampled = sample(clients, config, number)
     answers: list[Answer] = []
     jobs: list[Job] = []
     marks = [time.perf_counter()]
+    if changed:
+        assert method.join is not None, "an entry that says elastic builds methods with it"
+        state = method.join(state)
 
     def train(asked: Sequence[Job]) -> Sequence[Answer]:
         marks.append(time.perf_counter())
@@ -171,6 +187,7 @@ def _round(
     tier_means = records.by_tier(clients, results) if results else {}
     record = {
         "round": number,
+        **({"changed": list(changed)} if changed else {}),
         "sampled": [client.id for client in sampled],
         "rejected": [{"client": a.client.id, "reason": a.failure} for a in answers if a.failure],
         **_headline(tier_means),

@@ -166,6 +166,15 @@ def test_folders_of_other_runs_are_not_touched(tmp_path: Path) -> None:
         run(config(rounds=1), out=folder, workers=1, resume=True)
 
 
+def test_a_run_that_is_older_than_a_setting_goes_on(tmp_path: Path) -> None:
+    run(config(rounds=1), out=tmp_path, workers=1)
+    file = tmp_path / "config.json"
+    stored = json.loads(file.read_text())
+    del stored["config"]["elastic"]
+    file.write_text(json.dumps(stored))
+    assert len(run(config(rounds=1), out=tmp_path, workers=1, resume=True).rounds) == 1
+
+
 def test_more_clients_than_samples() -> None:
     with pytest.raises(DataError):
         run(config(skew="1:5000"), workers=1)
