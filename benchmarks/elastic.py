@@ -201,7 +201,8 @@ def curves_figure(
             axes.set_title(f"{group}, {NAMES[model]}")
             axes.set_xlabel("round" if group == groups[-1] else "")
     percentages(panels.flat, drawn, max(map(len, drawn)))
-    panels[0][-1].legend(loc="lower right")
+    handles, names = panels[0][-1].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper left", ncols=len(names), frameon=False)
     return figure
 
 
