@@ -99,7 +99,7 @@ def stages_of(
             dataclasses.replace(
                 client,
                 # a device that shrank below the others is the smallest of the fleet now
-                models=entry.models(settings, owned[client.id], [*begun.values(), new]),
+                models=entry.models(settings, new, [*begun.values(), new]),
             )
             if (new := changed.get(client.id)) is not None
             else client
