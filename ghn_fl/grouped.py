@@ -20,7 +20,8 @@ def grouped_fedavg(
 ) -> Method:
     """One global model for every distinct first model of the clients.
 
-    A group of which nobody answered keeps its model.
+    A group of which nobody answered keeps its model. A group that comes later begins from its
+    initial weights.
 
     Args:
         setting: the fleet and its initial weights.
@@ -66,7 +67,10 @@ def grouped_fedavg(
     def personalize(state: State, clients: Sequence[Client]) -> list[Weights]:
         return [state["models"][str(c.models[0])] for c in clients]
 
-    return Method(init, run_round, personalize)
+    def join(state: State) -> State:
+        return state | {"models": init()["models"] | state["models"]}
+
+    return Method(init, run_round, personalize, join=join)
 
 
 def mean_update(sent: Weights, answers: Sequence[Answer], *, weighted: bool) -> dict[str, Tensor]:

@@ -169,6 +169,9 @@ class Method:
         hypernetwork: the hypernetwork in a state, where the method has one worth keeping.
         static_norm: before a client is evaluated, its BatchNorm statistics are collected anew
             with its final weights (HeteroFL); else they are those of its fine-tune epoch.
+        join: the state of a fleet that has changed, from the one before: what was there is kept,
+            architectures that are new get what the method can give them. This method is built
+            for the fleet as it is now. None: the method cannot go on with another fleet.
     """
 
     init: Callable[[], State]
@@ -176,6 +179,7 @@ class Method:
     personalize: Callable[[State, Sequence[Client]], list[Weights]]
     hypernetwork: Callable[[State], Saveable] | None = None
     static_norm: bool = False
+    join: Callable[[State], State] | None = None
 
 
 C = TypeVar("C")
@@ -196,6 +200,7 @@ class MethodEntry(Generic[C]):
         scaling: how a fleet's small model is made from its large one if nobody says: `depth`,
             `width`, or `one` where all devices must have one model.
         public: it needs public data; a tenth of the training set is held out if nobody says which.
+        elastic: it goes on when devices change their models in the middle of a run (`join`).
     """
 
     summary: str
@@ -204,3 +209,4 @@ class MethodEntry(Generic[C]):
     models: ModelPolicy
     scaling: Literal["depth", "width", "one"] = "depth"
     public: bool = False
+    elastic: bool = False

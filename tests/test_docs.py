@@ -12,9 +12,9 @@ import pytest
 from ghn_fl.data import load
 from ghn_fl.errors import ConfigError
 from ghn_fl.methods import METHODS
+from ghn_fl.simulation.build import build_world, setting_of
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.simulation.fleet import tiers_of
-from ghn_fl.simulation.run import build_world, setting_of
 
 ROOT = Path(__file__).parent.parent
 METHOD_PAGES = ROOT / "docs" / "methods"

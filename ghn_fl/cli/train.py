@@ -31,6 +31,9 @@ def train(
     fleet: Annotated[
         str | None, typer.Option(help="A TOML file of tiers, instead of --skew.")
     ] = None,
+    elastic: Annotated[
+        str | None, typer.Option(help="A TOML file of devices that change their model on the way.")
+    ] = None,
     large: Annotated[str | None, typer.Option(help="Model of the strong devices.")] = None,
     small: Annotated[str | None, typer.Option(help="Model of the weak devices.")] = None,
     strong_share: Annotated[

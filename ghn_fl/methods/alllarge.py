@@ -38,7 +38,8 @@ class Config:
 
 
 def build(config: Config, setting: Setting) -> Method:
-    # the fleet has one model only, so there is one group
+    # the fleet has one model only, so there is one group, until a device changes to one that is
+    # larger still
     return grouped_fedavg(setting, server=config.adam if config.server == "fedadam" else None)
 
 
@@ -49,5 +50,6 @@ METHODS.register(
         config=Config,
         build=build,
         models=which_models.largest,
+        elastic=True,
     ),
 )

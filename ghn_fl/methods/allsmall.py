@@ -37,7 +37,8 @@ class Config:
 
 
 def build(config: Config, setting: Setting) -> Method:
-    # the fleet has one model only, so there is one group
+    # the fleet has one model only, so there is one group, until a device changes to one that is
+    # smaller still
     return grouped_fedavg(setting, server=config.adam if config.server == "fedadam" else None)
 
 
@@ -48,5 +49,6 @@ METHODS.register(
         config=Config,
         build=build,
         models=which_models.smallest,
+        elastic=True,
     ),
 )

@@ -66,5 +66,6 @@ METHODS.register(
         config=Config,
         build=build,
         models=which_models.own,
+        elastic=True,
     ),
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ghn_fl import which_models
 from ghn_fl.methods.registry import METHODS
@@ -38,7 +39,17 @@ def build(config: Config, setting: Setting) -> Method:
     def personalize(state: State, clients: Sequence[Client]) -> list[Weights]:
         return [state["clients"].get(str(c.id), setting.initial[c.models[0]]) for c in clients]
 
-    return Method(init, run_round, personalize)
+    def join(state: State) -> State:
+        """Who has another model now begins from its initial weights."""
+        own = {str(c.id): _shapes(setting.initial[c.models[0]]) for c in setting.clients}
+        kept = {key: w for key, w in state["clients"].items() if _shapes(w) == own[key]}
+        return {"clients": kept}
+
+    return Method(init, run_round, personalize, join=join)
+
+
+def _shapes(weights: Weights) -> dict[str, Any]:
+    return {name: w.shape for name, w in weights.items()}
 
 
 METHODS.register(
@@ -48,5 +59,6 @@ METHODS.register(
         config=Config,
         build=build,
         models=which_models.own,
+        elastic=True,
     ),
 )

@@ -197,12 +197,26 @@ def build(config: Config, setting: Setting) -> Method:
         targets = [
             (Request(graph=setting.graphs[spec], client=mean[spec], current=current), prior)
             for spec in mean
+            if str(spec) in state["mean"]
             for prior in (state["mean"][str(spec)],)
             for current in (prior, None)
         ]
         return imitate(from_state(design, state)[0], targets, config.imitate, config.update).eval()
 
-    return Method(init, run_round, personalize, hypernetwork)
+    def join(state: State) -> State:
+        """A new architecture's prior is what the hypernetwork makes of it, told the known ones."""
+        new = [spec for spec in mean if str(spec) not in state["prior"]]
+        if not new:
+            return state
+        whole, made = hypernetwork(state), dict[str, dict[str, Tensor]]()
+        for spec in new:
+            weights = whole.generate(graph=setting.graphs[spec], client=mean[spec])
+            made[str(spec)] = {n: w.contiguous() for n, w in weights.items()}
+        still = {spec: {n: torch.zeros_like(w) for n, w in p.items()} for spec, p in made.items()}
+        begun = {"prior": made, "speed": still, "mean": made, "steps": dict.fromkeys(made, 0)}
+        return state | {key: state[key] | values for key, values in begun.items()}
+
+    return Method(init, run_round, personalize, hypernetwork, join=join)
 
 
 def _advance(state: State, spec: str, move: Weights, glide: Weights, config: Config) -> None:
@@ -240,5 +254,6 @@ METHODS.register(
         config=Config,
         build=build,
         models=which_models.own_and_smallest,
+        elastic=True,
     ),
 )

@@ -121,7 +121,8 @@ def build(config: Config, setting: Setting) -> Method:
     def hypernetwork(state: State) -> GHN:
         return from_state(design, state)[0].eval()
 
-    return Method(init, run_round, personalize, hypernetwork)
+    # what is new is generated, from its initial weights as all were at first
+    return Method(init, run_round, personalize, hypernetwork, join=lambda state: state)
 
 
 def _key(client: Client, spec: ModelSpec) -> str:
@@ -135,5 +136,6 @@ METHODS.register(
         config=Config,
         build=build,
         models=which_models.own_and_smallest,
+        elastic=True,
     ),
 )

@@ -187,6 +187,8 @@ def _curves(run: Run) -> str:
         f"{last[0].number} to {last[-1].number}, shaded. The axis is fitted to the course after "
         "the first tenth of the rounds; earlier values may lie below it."
     )
+    if any(record.changed for record in run.rounds):
+        caption += " At a vertical line some devices change to other models."
     return section(
         course_words(run),
         picture(plots.accuracy_figure(run), "accuracy", caption),

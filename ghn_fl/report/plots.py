@@ -15,6 +15,7 @@ from ghn_fl.report.read import Device, Round, Run, client_scores, common_tiers, 
 from ghn_fl.report.style import (
     BAND,
     COLOUR_MAP,
+    INK,
     WIDTH,
     byte_axis,
     byte_text,
@@ -49,7 +50,7 @@ def accuracy_figure(run: Run) -> Figure:
     figure, panels = _panels(protocols or ["accuracy"], height=3.6)
     for axes, protocol in zip(panels, protocols, strict=False):
         axes.set_title(PROTOCOLS[protocol])
-        _scored_band(axes, run.rounds)
+        _mark_rounds(axes, run.rounds)
         for tier in run.tiers:
             score = getattr(run.summary.tiers[tier], protocol)
             label = f"{tier}  {percent_text(score)}"
@@ -297,9 +298,13 @@ def _tier_panels(run: Run, rows: int, height: float) -> tuple[Figure, list[list[
     return figure, [list(row) for row in panels]
 
 
-def _scored_band(axes: Axes, rounds: tuple[Round, ...]) -> None:
+def _mark_rounds(axes: Axes, rounds: tuple[Round, ...]) -> None:
+    """Shade the rounds of the score, and draw a line where devices changed."""
     if last := scored(rounds):
         axes.axvspan(last[0].number - 0.5, last[-1].number + 0.5, color=BAND[0], zorder=0)
+    for record in rounds:
+        if record.changed:
+            axes.axvline(record.number - 0.5, color=INK[0], linewidth=0.8, zorder=0)
     round_axis(axes, rounds)
 
 

@@ -48,6 +48,8 @@ class Rejection:
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
+    """A line of rounds.jsonl; `changed`: devices that got another model before this round."""
+
     number: int
     sampled: tuple[int, ...]
     rejected: tuple[Rejection, ...]
@@ -57,6 +59,7 @@ class Round:
     bytes_up: int
     seconds: Mapping[str, float]
     metrics: Mapping[str, float]
+    changed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +202,7 @@ def parse_round(raw: object, where: str = "round") -> Round:
         bytes_up=fields.whole("bytes_up"),
         seconds=fields.numbers("seconds"),
         metrics=fields.numbers("metrics"),
+        changed=fields.wholes("changed") if fields.has("changed") else (),
     )
 
 
@@ -272,7 +276,12 @@ def _rounds(path: Path, known: set[int]) -> tuple[tuple[Round, ...], list[str]]:
 def _check_round(record: Round, expected: int, known: set[int], where: str) -> None:
     if record.number != expected:
         raise ReportError(f"{where}: expected round {expected}, got round {record.number}")
-    named = {*record.sampled, *record.clients, *(r.client for r in record.rejected)}
+    named = {
+        *record.sampled,
+        *record.changed,
+        *record.clients,
+        *(r.client for r in record.rejected),
+    }
     if unknown := sorted(named - known):
         raise ReportError(f"{where}: client {unknown[0]} is not in the fleet of config.json")
 

@@ -33,6 +33,7 @@ class RunConfig:
     large: str = _setting("", "Model of the strong devices; the data set's usual one if empty.")
     small: str = _setting("", "Model of the weak devices; the data set's usual one if empty.")
     fleet: str = _setting("", "A TOML file of tiers, instead of --skew.")
+    elastic: str = _setting("", "A TOML file of changes: devices that get other models on the way.")
     strong_share: float = _setting(0.5, "Part of the training data that strong devices hold.")
     alpha: float = _setting(0.5, "Dirichlet concentration of a weak device's class mix.")
     classes_per_client: int = _setting(0, "Classes of every device, instead of alpha; 0: off.")

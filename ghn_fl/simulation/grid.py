@@ -22,10 +22,11 @@ from ghn_fl.errors import ConfigError
 from ghn_fl.local import LocalConfig
 from ghn_fl.methods import METHODS
 from ghn_fl.simulation import records
+from ghn_fl.simulation.build import build_world
 from ghn_fl.simulation.config import RunConfig, from_mapping, read_file
+from ghn_fl.simulation.elastic import changes_of
 from ghn_fl.simulation.fleet import tiers_of, usual_pair
 from ghn_fl.simulation.public import HELDOUT
-from ghn_fl.simulation.run import build_world
 from zoo.registry import unknown
 
 # settings that a method of a grid may have for itself, beside its options
@@ -239,6 +240,7 @@ def shared(
     tiers = tiers_of(config, dataset.in_channels)
     for tier in tiers:
         zoo.num_parameters(tier.model)
+    changes_of(config, tiers)
     with contextlib.suppress(ConfigError):  # a method that cannot serve the fleet is a cell's end
         build_world(config, dataset, tiers, data_dir)
     return config

@@ -22,8 +22,13 @@ VERSION = 1
 _PACKAGES = ("ghnfl", "torch", "torch-geometric", "numpy")
 
 
-def describe(config: RunConfig, clients: Sequence[Client], tests: Sequence[int]) -> dict[str, Any]:
-    """What config.json holds."""
+def describe(
+    config: RunConfig,
+    clients: Sequence[Client],
+    tests: Sequence[int],
+    changes: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """What config.json holds; `clients` as they are at the start."""
     return {
         "version": VERSION,
         "config": dataclasses.asdict(config),
@@ -38,6 +43,7 @@ def describe(config: RunConfig, clients: Sequence[Client], tests: Sequence[int])
             }
             for c, test in zip(clients, tests, strict=True)
         ],
+        **({"changes": list(changes)} if changes else {}),
         "versions": {p: version(p) for p in _PACKAGES} | {"python": platform.python_version()},
     }
 
@@ -51,7 +57,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise RunError(f"{folder}/config.json is not of version {VERSION}")
     if not isinstance(content.get("config"), dict):
         raise RunError(f"{folder}/config.json has no settings under 'config'")
-    # settings that came into being after the run are as if they were not
+    # a setting that is younger than the run had no effect then, which is its default
     return content | {"config": dataclasses.asdict(RunConfig()) | content["config"]}
 
 

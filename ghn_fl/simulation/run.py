@@ -16,17 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import graphs
-import zoo
-from ghn_fl.data import Dataset, PartitionTier, hold_out, load, partition
+from ghn_fl.data import load
 from ghn_fl.errors import ConfigError, RunError
 from ghn_fl.files import write_atomic
 from ghn_fl.methods import METHODS
-from ghn_fl.random import numpy_stream
-from ghn_fl.simulation import checkpoint, records
+from ghn_fl.simulation import checkpoint, elastic, records
+from ghn_fl.simulation.build import build_world, setting_of
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.simulation.fleet import Tier, tiers_of
-from ghn_fl.simulation.public import HELDOUT, public_data
 from ghn_fl.simulation.sample import missing, sample
 from ghn_fl.simulation.world import Engine, World
 from ghn_fl.tree import all_finite
@@ -38,11 +35,9 @@ from ghn_fl.types import (
     Job,
     Method,
     Recipe,
-    Setting,
     State,
     Weights,
 )
-from zoo import ModelSpec
 
 log = logging.getLogger("ghn_fl")
 Watch = Callable[[dict[str, Any]], None]
@@ -79,16 +74,23 @@ def run(
     dataset = load(config.dataset, data_dir)
     tiers = tiers_of(config, dataset.in_channels)
     world, clients = build_world(config, dataset, tiers, data_dir)
-    method = METHODS[config.method].build(
-        config.method_config(), setting_of(config, world, clients)
-    )
+    stages = elastic.stages_of(config, tiers, clients)
+    methods = {
+        stage.since: METHODS[config.method].build(
+            config.method_config(), setting_of(config, world, stage.clients)
+        )
+        for stage in stages
+    }
     tests = [len(share.test) for share in world.shares]
-    done, history, state = _begin(config, out, resume, records.describe(config, clients, tests))
-    state = method.init() if state is None else state
+    description = records.describe(config, clients, tests, elastic.describe(stages))
+    done, history, state = _begin(config, out, resume, description)
+    state = methods[1].init() if state is None else state
     recording = 0.0
     with start_engine(world) as engine:
         for number in range(done + 1, config.rounds + 1):
-            state, record = _round(number, state, method, engine, config, tiers, clients)
+            stage = elastic.in_force(stages, number)
+            method = methods[stage.since]
+            state, record = _round(number, state, method, engine, config, tiers, stage)
             record["seconds"]["record"] = recording  # of the round before
             started = time.perf_counter()
             if out is not None:
@@ -100,93 +102,11 @@ def run(
                 watch(record)
     summary = records.summarize(config, history)
     if out is not None:
-        if method.hypernetwork is not None:
-            method.hypernetwork(state).save(out / "ghn.safetensors")
+        last = methods[stages[-1].since]
+        if last.hypernetwork is not None:
+            last.hypernetwork(state).save(out / "ghn.safetensors")
         write_atomic(out / "summary.json", json.dumps(summary, indent=1) + "\n")
     return RunResult(summary, tuple(history), state)
-
-
-def build_world(
-    config: RunConfig, dataset: Dataset, tiers: Sequence[Tier], data_dir: Path | None = None
-) -> tuple[World, tuple[Client, ...]]:
-    """Data, partition and clients: the same for every method, given the same public data."""
-    entry = METHODS[config.method]
-    public, pool = public_data(
-        config.public or (HELDOUT if entry.public else ""), dataset, config.seed, data_dir
-    )
-    shares = partition(
-        dataset.y_train[pool],
-        dataset.y_test,
-        [
-            PartitionTier(
-                count=t.count,
-                share=t.share,
-                alpha=t.alpha or None,
-                classes_per_client=t.classes or None,
-            )
-            for t in tiers
-        ],
-        num_classes=dataset.num_classes,
-        seed=config.seed,
-    )
-    shares = tuple(dataclasses.replace(share, train=pool[share.train]) for share in shares)
-    others = public.others if public is not None and entry.public else 0
-    task = {
-        "num_classes": dataset.num_classes + others,
-        "in_channels": dataset.in_channels,
-        "image_size": dataset.image_size,
-    }
-    if config.validation:
-        shares = tuple(hold_out(s, config.validation, config.seed, i) for i, s in enumerate(shares))
-    world = World(
-        dataset=dataset,
-        shares=shares,
-        config=config.local(),
-        seed=config.seed,
-        task=task,
-        validation=config.validation > 0,
-        public=public,
-    )
-    total = sum(len(share.train) for share in shares)
-    policy, settings = entry.models, config.method_config()
-    fleet = [tier.model for tier in tiers]
-    owners = [tier for tier in tiers for _ in range(tier.count)]
-    clients = tuple(
-        Client(
-            id=i,
-            tier=tier.name,
-            models=policy(settings, tier.model, fleet),
-            samples=len(share.train),
-            share=len(share.train) / total,
-            mix=share.mix,
-        )
-        for i, (tier, share) in enumerate(zip(owners, shares, strict=True))
-    )
-    return world, clients
-
-
-def setting_of(config: RunConfig, world: World, clients: Sequence[Client]) -> Setting:
-    """Initial weights and graph of every distinct model."""
-    initial: dict[ModelSpec, Weights] = {}
-    traced = {}
-    for spec in sorted({spec for client in clients for spec in client.models}, key=str):
-        with torch.random.fork_rng(devices=[]):
-            stream = numpy_stream(config.seed, f"initial weights of {spec}")
-            torch.manual_seed(int(stream.integers(2**31)))
-            model = zoo.build(spec, **world.task)
-        initial[spec] = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
-        example = {k: v for k, v in world.task.items() if k != "num_classes"}
-        traced[spec] = graphs.trace(model, zoo.example_input(spec, **example))
-    return Setting(
-        clients=tuple(clients),
-        num_classes=world.dataset.num_classes,
-        initial=initial,
-        graphs=traced,
-        task=world.task,
-        seed=int(numpy_stream(config.seed, "method").integers(2**31)),
-        epochs=config.epochs,
-        public_labels=None if world.public is None else world.public.y,
-    )
 
 
 def _begin(
@@ -196,7 +116,8 @@ def _begin(
     if out is None:
         return 0, [], None
     if (out / "config.json").exists():
-        known = records.read_config(out)["config"]
+        stored = records.read_config(out)
+        known = stored["config"]
         if not resume:
             raise ConfigError(f"{out} holds a run already; --resume goes on with it")
         differing = sorted(
@@ -204,6 +125,8 @@ def _begin(
         )
         if differing:
             raise ConfigError(f"{out} was started with other settings: {', '.join(differing)}")
+        if stored.get("changes") != description.get("changes"):
+            raise ConfigError(f"{out} was started with another schedule than {config.elastic} is")
     elif resume and out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is no run folder: it has no config.json")
     elif not resume and out.exists() and any(out.iterdir()):
@@ -229,14 +152,19 @@ def _round(
     engine: Engine,
     config: RunConfig,
     tiers: Sequence[Tier],
-    clients: Sequence[Client],
+    stage: elastic.Stage,
 ) -> tuple[State, dict[str, Any]]:
     """One round: sample, train through the method, evaluate if it is time; state and record."""
     spent = dict.fromkeys(("generate", "train", "update", "evaluate", "record"), 0.0)
+    clients = stage.clients
+    changed = stage.changed if stage.since == number else ()
     sampled = sample(clients, config, number)
     answers: list[Answer] = []
     jobs: list[Job] = []
     marks = [time.perf_counter()]
+    if changed:
+        assert method.join is not None, "an entry that says elastic builds methods with it"
+        state = method.join(state)
 
     def train(asked: Sequence[Job]) -> Sequence[Answer]:
         marks.append(time.perf_counter())
@@ -259,6 +187,7 @@ def _round(
     tier_means = records.by_tier(clients, results) if results else {}
     record = {
         "round": number,
+        **({"changed": list(changed)} if changed else {}),
         "sampled": [client.id for client in sampled],
         "rejected": [{"client": a.client.id, "reason": a.failure} for a in answers if a.failure],
         **_headline(tier_means),

@@ -10,9 +10,10 @@ from ghn_fl.data import load
 from ghn_fl.engines.message import decode, encode
 from ghn_fl.engines.work import Bench, perform
 from ghn_fl.methods import METHODS
+from ghn_fl.simulation.build import build_world, setting_of
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.simulation.fleet import tiers_of
-from ghn_fl.simulation.run import build_world, describe, setting_of
+from ghn_fl.simulation.run import describe
 from ghn_fl.types import Answer, Job, Method, Train
 
 SMALL = {"ghn.width": 16, "ghn.decoder_width": 16}

@@ -13,10 +13,10 @@ import zoo
 from ghn_fl.data import load
 from ghn_fl.local import dense_groups
 from ghn_fl.methods import METHODS
+from ghn_fl.simulation.build import build_world
+from ghn_fl.simulation.build import setting_of as setting_of_run
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.simulation.fleet import tiers_of
-from ghn_fl.simulation.run import build_world
-from ghn_fl.simulation.run import setting_of as setting_of_run
 from ghn_fl.types import Answer, Client, Job, Method, Setting, State, Train, Weights
 from zoo import ModelSpec
 

@@ -106,7 +106,7 @@ def test_a_hypernetwork_can_be_taken_out_of_the_state() -> None:
 
 def _request(bed: Bed, number: int):  # type: ignore[no-untyped-def]
     from ghn_fl import Request
-    from ghn_fl.simulation.run import setting_of
+    from ghn_fl.simulation.build import setting_of
 
     client = bed.clients[number]
     setting = setting_of(bed.config, bed.world, bed.clients)

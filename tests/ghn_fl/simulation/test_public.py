@@ -13,9 +13,10 @@ from ghn_fl import RunConfig, run
 from ghn_fl.data import Dataset, load
 from ghn_fl.engines.work import Bench, perform
 from ghn_fl.errors import ConfigError, DataError
+from ghn_fl.simulation.build import build_world, setting_of
 from ghn_fl.simulation.fleet import Tier, tiers_of
 from ghn_fl.simulation.public import public_data
-from ghn_fl.simulation.run import _answer, build_world, describe, setting_of
+from ghn_fl.simulation.run import _answer, describe
 from ghn_fl.simulation.sample import missing
 from ghn_fl.simulation.world import World
 from ghn_fl.tree import equal

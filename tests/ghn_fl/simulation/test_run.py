@@ -20,7 +20,9 @@ from ghn_fl.engines.local import DIED, LocalEngine
 from ghn_fl.engines.work import Bench, perform
 from ghn_fl.errors import ConfigError, DataError, RunError
 from ghn_fl.simulation import checkpoint
-from ghn_fl.simulation.run import _train, build_world, tiers_of
+from ghn_fl.simulation.build import build_world
+from ghn_fl.simulation.fleet import tiers_of
+from ghn_fl.simulation.run import _train
 from ghn_fl.tree import equal
 from ghn_fl.types import Job
 
@@ -162,6 +164,15 @@ def test_folders_of_other_runs_are_not_touched(tmp_path: Path) -> None:
     (folder / "checkpoint" / "state.safetensors").write_bytes(b"cut")
     with pytest.raises(RunError, match="is damaged"):
         run(config(rounds=1), out=folder, workers=1, resume=True)
+
+
+def test_a_run_that_is_older_than_a_setting_goes_on(tmp_path: Path) -> None:
+    run(config(rounds=1), out=tmp_path, workers=1)
+    file = tmp_path / "config.json"
+    stored = json.loads(file.read_text())
+    del stored["config"]["elastic"]
+    file.write_text(json.dumps(stored))
+    assert len(run(config(rounds=1), out=tmp_path, workers=1, resume=True).rounds) == 1
 
 
 def test_more_clients_than_samples() -> None:

@@ -1,0 +1,300 @@
+"""Devices that change in the middle of a run: schedules, fleets, states, and the whole loop."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import zoo
+from ghn_fl import RunConfig, run
+from ghn_fl.data import load
+from ghn_fl.errors import ConfigError
+from ghn_fl.methods import METHODS
+from ghn_fl.report import read_run, write_report
+from ghn_fl.report.plots import accuracy_figure
+from ghn_fl.simulation import checkpoint
+from ghn_fl.simulation.build import build_world, setting_of
+from ghn_fl.simulation.elastic import Stage, changes_of, in_force, stages_of
+from ghn_fl.simulation.fleet import tiers_of
+from ghn_fl.simulation.grid import shared
+from ghn_fl.tree import equal
+from ghn_fl.types import Method, State
+from tests.ghn_fl.methods.bed import OPTIONS, Bed
+from zoo import ModelSpec
+
+ELASTIC = [name for name in METHODS.names() if METHODS[name].elastic]
+SHORT = {"recipfl": {"imitate": 5}}  # steps at a change
+LARGE, SMALL, NEW = (ModelSpec.parse(text) for text in ("lenet5", "lenet5-d1", "lenet5-w0.5"))
+
+
+def change(round: int = 3, tier: str = "weak", part: float = 0.34, model: str = "lenet5") -> str:
+    return f"[[change]]\nround={round}\ntier='{tier}'\npart={part}\nmodel='{model}'\n"
+
+
+def config(folder: Path, schedule: str = "", **changes: Any) -> RunConfig:
+    """A run on the synthetic set with 1 strong and 6 weak devices, a third of which are 2."""
+    settings: dict[str, Any] = {
+        "dataset": "synthetic",
+        "method": "exclusivefl",
+        "skew": "1:6",
+        "rounds": 6,
+        "sample": 4,
+        "epochs": 1,
+        "lr": 0.05,
+        "batch_size": 32,
+        "eval_every": 1,
+    } | changes
+    if schedule:
+        file = folder / "schedule.toml"
+        file.write_text(schedule)
+        settings["elastic"] = str(file)
+    method = settings["method"]
+    return RunConfig(options=OPTIONS.get(method, {}) | SHORT.get(method, {}), **settings)
+
+
+def stages(settings: RunConfig) -> tuple[Stage, ...]:
+    dataset = load(settings.dataset, None)
+    tiers = tiers_of(settings, dataset.in_channels)
+    return stages_of(settings, tiers, build_world(settings, dataset, tiers)[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", r"must consist of \[\[change\]\] tables"),
+        ("rounds = 3", r"must consist of \[\[change\]\] tables, got rounds"),
+        ("change = []", r"must consist of \[\[change\]\] tables"),
+        ("change = [3]", "a change must be a table of round, tier, part, model, got 3"),
+        (change().replace("part", "prat"), "unknown key of a change 'prat'; did you mean 'part'"),
+        ("[[change]]\nround=3", "a change needs round, tier, part, model"),
+        (change().replace("'lenet5'", "5"), "the model as a text"),
+        (change(round=1), "must be from 2 to the run's last, 6, got 1"),
+        (change(round=7), "must be from 2 to the run's last, 6, got 7"),
+        (change().replace("round=3", "round=3.5"), "'round' must be int, got 3.5"),
+        (change(part=0), "above 0 and at most 1, got 0"),
+        (change(part=1.5), "above 0 and at most 1, got 1.5"),
+        (change(tier="weka"), "unknown tier 'weka'; did you mean 'weak'"),
+        (change(model="lenet9"), "lenet9"),
+        (change(model="lenet5-w2"), "width must be"),
+        (change(part=0.6) + change(part=0.6, model="lenet5-w0.5"), "8 devices of the tier 'weak'"),
+        (change(model="lenet5-d1"), "nothing would change"),
+        (change() + change(4, "strong", 1.0), "every device drawn from the tier 'strong' has len"),
+    ],
+)
+def test_bad_schedules(tmp_path: Path, text: str, says: str) -> None:
+    settings = config(tmp_path, text or "\n")
+    with pytest.raises(ConfigError, match=says) as refused:
+        run(settings, out=tmp_path / "run", workers=1)
+    assert "schedule.toml" in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_schedule_ends_a_whole_grid(tmp_path: Path) -> None:
+    values = {"dataset": "synthetic", "elastic": str(tmp_path / "none.toml")}
+    with pytest.raises(ConfigError, match="cannot read"):
+        shared(values, ["fedavg", "recipfl"], "fedavg", None)
+
+
+@pytest.mark.parametrize("method", ["recipfl", "exclusivefl", "allsmall"])
+def test_a_third_of_the_weak_clients_change_and_nothing_else_does(
+    tmp_path: Path, method: str
+) -> None:
+    before, after = stages(config(tmp_path, change(), method=method))
+    assert (before.since, before.changed, after.since) == (1, (), 3)
+    assert len(after.changed) == 2 and all(before.clients[i].tier == "weak" for i in after.changed)
+    trained = {"recipfl": (LARGE, SMALL), "exclusivefl": (LARGE,), "allsmall": (SMALL,)}
+    for old, new in zip(before.clients, after.clients, strict=True):
+        if new.id in after.changed:
+            assert new == dataclasses.replace(old, models=trained[method])
+        else:
+            assert new == old
+
+
+def test_who_changes_follows_from_the_seed_alone(tmp_path: Path) -> None:
+    def drawn(seed: int, schedule: str, method: str = "exclusivefl") -> set[int]:
+        return set(stages(config(tmp_path, schedule, seed=seed, method=method))[1].changed)
+
+    assert drawn(0, change()) == drawn(0, change(model="lenet5-w0.5"), "allsmall")
+    assert drawn(0, change()) < drawn(0, change(part=0.7))
+    assert len({tuple(drawn(seed, change())) for seed in range(5)}) > 1
+    assert len(drawn(0, change(part=0.01))) == 1
+
+
+def test_changes_follow_each_other(tmp_path: Path) -> None:
+    # before round 3 a half gets one model and a half another, before round 5 all get theirs back
+    back = change(5, part=1, model="lenet5-d1")
+    text = back + change(3, part=0.5) + change(3, part=0.5, model="lenet5-w0.5")
+    first, second, third = stages(config(tmp_path, text))
+    models = [client.models[0] for client in second.clients]
+    assert [models.count(m) for m in (LARGE, NEW, SMALL)] == [1 + 3, 3, 0]
+    assert second.changed == third.changed == (1, 2, 3, 4, 5, 6)
+    assert third.clients == first.clients
+    all_stages = (first, second, third)
+    assert [in_force(all_stages, n).since for n in (1, 2, 3, 4, 5, 6)] == [1, 1, 3, 3, 5, 5]
+
+
+def test_who_has_that_model_already_does_not_change(tmp_path: Path) -> None:
+    _, second, third = stages(config(tmp_path, change() + change(4, part=1)))
+    assert sorted(second.changed + third.changed) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("method", ["recipfl", "allsmall"])
+def test_a_device_that_shrinks_below_the_others_trains_no_larger_model(
+    tmp_path: Path, method: str
+) -> None:
+    _, after = stages(config(tmp_path, change(model="lenet5-d1-w0.5"), method=method))
+    for i in after.changed:
+        assert after.clients[i].models == (ModelSpec.parse("lenet5-d1-w0.5"),)
+
+
+def test_no_schedule_is_one_stage(tmp_path: Path) -> None:
+    (only,) = stages(config(tmp_path))
+    assert only.since == 1 and changes_of(config(tmp_path), []) == ()
+
+
+@pytest.mark.parametrize("method", ["depthfl", "fedavg"])
+def test_a_method_that_cannot_go_on_is_refused_before_the_first_round(
+    tmp_path: Path, method: str
+) -> None:
+    says = f"{method} cannot go on .* these can: alllarge, allsmall, exclusivefl, local, recipfl"
+    with pytest.raises(ConfigError, match=says):
+        run(config(tmp_path, change(), method=method), out=tmp_path / "run", workers=1)
+    assert not (tmp_path / "run").exists()
+
+
+def joined(bed: Bed, folder: Path) -> tuple[Stage, Method, State, State]:
+    """The method on a fleet in which a weak device has a model that is new, before and after."""
+    file = folder / "schedule.toml"
+    file.write_text(change(model="lenet5-w0.5"))
+    settings = dataclasses.replace(bed.config, elastic=str(file))
+    _, stage = stages_of(settings, tiers_of(settings, 1), bed.clients)
+    setting = setting_of(settings, bed.world, stage.clients)
+    method = METHODS[settings.method].build(settings.method_config(), setting)
+    state, _ = bed.method.run_round(bed.method.init(), bed.clients, bed.train(1))
+    before = copy.deepcopy(state)
+    assert method.join is not None
+    after = method.join(state)
+    assert equal(state, before)
+    return stage, method, state, after
+
+
+@pytest.mark.parametrize("name", ELASTIC)
+def test_what_was_there_is_kept_and_everybody_is_served_his_model(
+    name: str, tmp_path: Path
+) -> None:
+    torch.set_num_threads(1)
+    bed = Bed(name, **SHORT.get(name, {}))
+    stage, method, state, after = joined(bed, tmp_path)
+    for client, weights in zip(
+        stage.clients, method.personalize(after, stage.clients), strict=True
+    ):
+        model = zoo.build(client.models[0], **bed.world.task)
+        assert {n: w.shape for n, w in weights.items()} == {
+            n: p.shape for n, p in model.named_parameters()
+        }
+    for key, values in state.items():
+        if isinstance(values, dict) and key != "clients":
+            assert equal(values, {k: after[key][k] for k in values})
+        elif key != "clients":
+            assert equal(values, after[key])
+    going_on, _ = method.run_round(after, stage.clients, bed.train(2))
+    assert not equal(going_on, after)
+
+
+def test_a_new_group_begins_from_its_initial_weights(tmp_path: Path) -> None:
+    bed = Bed("exclusivefl")
+    _, method, state, after = joined(bed, tmp_path)
+    assert after["models"].keys() == {*state["models"], "lenet5-w0.5"}
+    assert equal(after["models"]["lenet5-w0.5"], method.init()["models"]["lenet5-w0.5"])
+    assert not equal(after["models"]["lenet5"], method.init()["models"]["lenet5"])
+
+
+def test_local_forgets_the_weights_of_those_who_changed(tmp_path: Path) -> None:
+    stage, _, state, after = joined(Bed("local"), tmp_path)
+    (changed,) = stage.changed
+    assert state["clients"].keys() - after["clients"].keys() == {str(changed)}
+    assert equal(after["clients"], {k: state["clients"][k] for k in after["clients"]})
+
+
+def test_a_new_prior_is_what_the_hypernetwork_makes_of_its_architecture(tmp_path: Path) -> None:
+    bed = Bed("recipfl", imitate=5)
+    stage, method, state, after = joined(bed, tmp_path)
+    (changed,) = stage.changed
+    assert method.hypernetwork is not None
+    ghn: Any = method.hypernetwork(state)  # imitates the priors of the models that were there
+    graph = setting_of(bed.config, bed.world, stage.clients).graphs[NEW]
+    made = ghn.generate(graph=graph, client=torch.tensor(stage.clients[changed].mix))
+    for part in ("prior", "mean"):
+        assert all(torch.allclose(after[part][str(NEW)][n], w, atol=1e-6) for n, w in made.items())
+    assert all((w == 0).all() for w in after["speed"][str(NEW)].values())
+    assert after["steps"][str(NEW)] == 0
+
+
+def test_only_models_change(tmp_path: Path) -> None:
+    # Under `local` devices do not hear of each other, so who keeps his model keeps his figures.
+    plain = run(config(tmp_path, method="local", dropout=0.2), workers=1)
+    settings = config(tmp_path, change(4), method="local", dropout=0.2)
+    elastic = run(settings, workers=1)
+    changed = set(elastic.rounds[3]["changed"])
+    assert len(changed) == 2
+    for a, b in zip(plain.rounds, elastic.rounds, strict=True):
+        assert a["sampled"] == b["sampled"] and a["rejected"] == b["rejected"]
+        for one, other in zip(a["clients"], b["clients"], strict=True):
+            assert one == other or (b["round"] >= 4 and one["id"] in changed)
+    assert ["changed" in record for record in elastic.rounds] == [n == 4 for n in range(1, 7)]
+    assert not any("changed" in record for record in plain.rounds)
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_after_three(record: dict[str, Any]) -> None:
+    if record["round"] == 3:
+        raise Stop
+
+
+@pytest.mark.parametrize("method", ELASTIC)
+def test_a_run_with_changes_goes_on_bit_for_bit(tmp_path: Path, method: str) -> None:
+    # what changed before round 3 is in the checkpoint after it, what changes before 4 is not
+    text = change(3) + change(4, model="lenet5-w0.5")
+    settings = config(tmp_path, text, method=method, eval_every=6)
+    whole = run(settings, out=tmp_path / "whole", workers=1)
+    assert all(0 <= whole.summary[f"{tier}_accuracy"] <= 1 for tier in ("strong", "weak"))
+    parts = tmp_path / "parts"
+    with pytest.raises(Stop):
+        run(settings, out=parts, workers=1, watch=stop_after_three)
+    saved = checkpoint.load(parts)
+    assert saved is not None and saved[0] == 3
+    resumed = run(settings, out=parts, workers=1, resume=True)
+    assert equal(whole.state, resumed.state)
+    for a, b in zip(whole.rounds, resumed.rounds, strict=True):
+        assert {k: v for k, v in a.items() if k != "seconds"} == {
+            k: v for k, v in b.items() if k != "seconds"
+        }
+
+
+def test_a_run_folder_tells_of_the_changes(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    settings = config(tmp_path, change(2), rounds=3)
+    result = run(settings, out=folder, workers=1)
+    changed = result.rounds[1]["changed"]
+    stored = json.loads((folder / "config.json").read_text())
+    assert [c["models"] for c in stored["fleet"]] == [["lenet5"]] + [["lenet5-d1"]] * 6
+    assert stored["changes"] == [
+        {"round": 2, "clients": [{"id": i, "models": ["lenet5"]} for i in changed]}
+    ]
+    found = read_run(folder)
+    assert [list(record.changed) for record in found.rounds] == [[], changed, []]
+    lines = [line.get_xdata() for line in accuracy_figure(found).axes[0].lines]
+    assert [1.5, 1.5] in [list(x) for x in lines]
+    assert "change to other models" in write_report(folder).read_text()
+    config(tmp_path, change(3), rounds=3)  # another schedule of the same name
+    with pytest.raises(ConfigError, match="was started with another schedule"):
+        run(settings, out=folder, workers=1, resume=True)
