@@ -232,9 +232,10 @@ def difference_caption(grid: Grid) -> str:
         "test set (own test samples where that was not measured). A pair is the same device with "
         f"the same seed under both methods: from {FEWEST} pairs and {DEVICES} a seed on, the test "
         "is Wilcoxon's signed-rank test over (seed, device) pairs; with fewer, a paired t-test "
-        "over the means of the seeds, and the pairs are seeds. Two-sided, p with Holm's correction over the methods of "
-        "the tier. Devices of one run share its server: pairs within a seed are not independent, "
-        "so p speaks of these devices and seeds, and is too small as a word on others."
+        "over the means of the seeds, and the pairs are seeds. Two-sided, p with Holm's correction "
+        "over the methods of the tier. Devices of one run share its server: pairs within a seed "
+        "are not independent, so p speaks of these devices and seeds, and is too small as a word "
+        "on others."
     )
 
 
