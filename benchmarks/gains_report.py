@@ -259,7 +259,8 @@ HOW = (
     "device's own training data, after one epoch of fine-tuning on them; mean over the devices of "
     "a tier, then mean ± standard deviation over the seeds. All methods of a setting have the same "
     "fleet, partition, rounds and local epochs. Public data is held out for all of them, though "
-    "only FedMD looks at it (without its labels); the others learn from the same private data. "
+    "only FedMD looks at it (its labels serve to draw all classes alike, not to learn from): the "
+    "private data is the same for all. "
     "The learning rate of each method in each setting is the best of three by the mean of the "
     "tiers' accuracies on held-out training data, in fewer rounds and with a seed that is not "
     "among these. The best of the others is chosen by its accuracy here, which is in its favour."
@@ -402,7 +403,7 @@ def gains_figure(found: Sequence[Measured]) -> Figure:
             color=paint,
             elinewidth=1.2,
         )
-        text = f"{statistics.fmean(points):+.2f} on {best.method}  "
+        text = f"{statistics.fmean(points):+.2f} vs {best.method}  "
         axes.text(1.01, y, text, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
         first = y == 0 or lines[y - 1][0] is not measured
         labels.append(f"{measured.name}. {measured.title}   {tier}" if first else tier)

@@ -215,8 +215,8 @@ def test_the_picture_has_a_line_a_tier(measured: Measured) -> None:
     (axes,) = figure.axes
     assert [t.get_text() for t in axes.get_yticklabels()] == ["a. Digits   strong", "weak"]
     assert [t.get_text().strip() for t in axes.texts] == [
-        "-2.00 on exclusivefl",
-        "-1.25 on exclusivefl",
+        "-2.00 vs exclusivefl",
+        "-1.25 vs exclusivefl",
     ]
     assert svg(figure) == svg(gains_figure([measured]))
 
