@@ -115,24 +115,36 @@ def folder_name(case: str, seed: int) -> str:
 
 def perform(cells: Sequence[Cell], runs: Path, data_dir: Path | None) -> dict[str, Summary]:
     """The summaries of all runs by name; those that have none are told on stderr and left out."""
+    return {
+        o.cell.name: _summary(runs / o.cell.name) | {"folder": str(runs / o.cell.name)}
+        for o in run_cells(cells, runs, data_dir)
+        if o.has_result
+    }
+
+
+def run_cells(cells: Sequence[Cell], runs: Path, data_dir: Path | None) -> list[Outcome]:
+    """What became of all runs, each told when it ends; in the order of the cells."""
     names = [cell.name for cell in cells]
     assert len(set(names)) == len(names), "two cases have one name"
     for cell in cells:
         _refuse_other(cell, runs / cell.name)
-    found, count = dict[str, Summary](), 0
+    outcomes = dict[str, Outcome]()
     for event in run_grid(cells, runs, data_dir=data_dir):
         if not isinstance(event, Outcome):
             continue
-        count += 1
-        folder = runs / event.cell.name
-        said = f"[{count}/{len(cells)}] {event.cell.name}: {event.status}"
+        outcomes[event.cell.name] = event
+        said = f"[{len(outcomes)}/{len(cells)}] {event.cell.name}: {event.status}"
         if event.has_result:
-            summary = json.loads((folder / "summary.json").read_text())
-            found[event.cell.name] = summary | {"folder": str(folder)}
-            print(f"{said}, {summary['seconds']:.0f} s", flush=True)
+            seconds = _summary(runs / event.cell.name)["seconds"]
+            print(f"{said}, {seconds:.0f} s", flush=True)
         else:
             print(f"{said}: {event.reason}", file=sys.stderr, flush=True)
-    return found
+    return [outcomes[name] for name in names]
+
+
+def _summary(folder: Path) -> Summary:
+    summary: Summary = json.loads((folder / "summary.json").read_text())
+    return summary
 
 
 def _refuse_other(cell: Cell, folder: Path) -> None:

@@ -60,7 +60,7 @@ def tune(
     cells = grids.tuning_cells(base, names, numbers, own, tried)
     grids.check_folder(out, cells)
     outcomes = run_all(cells, out, data_dir=data_dir, workers=workers, quiet=quiet)
-    trials = _trials(outcomes, out)
+    trials = trials_of(outcomes, out)
     title = (
         f"{base.dataset}, {base.fleet or f'skew {base.skew}'}, {base.rounds} rounds, "
         f"validation {base.validation}, seeds {', '.join(map(str, numbers))}"
@@ -79,7 +79,7 @@ def tune(
         raise typer.Exit(1)
 
 
-def _trials(outcomes: Sequence[Outcome], out: Path) -> list[Trial]:
+def trials_of(outcomes: Sequence[Outcome], out: Path) -> list[Trial]:
     """The seeds of a method and its settings together, method by method."""
     from ghn_fl.report.read import read_run
     from ghn_fl.report.tune import Trial

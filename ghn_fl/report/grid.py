@@ -17,7 +17,7 @@ from ghn_fl.files import write_atomic
 from ghn_fl.report.compare import best_cells, best_words
 from ghn_fl.report.grid_plots import courses_figure, tiers_figure
 from ghn_fl.report.page import folded, html_table, page, paragraph, picture, section, unbroken
-from ghn_fl.report.paired import FEWEST, Pair, Paired, holm, paired_test
+from ghn_fl.report.paired import DEVICES, FEWEST, Pair, Paired, holm, paired_test
 from ghn_fl.report.plots import phase_seconds
 from ghn_fl.report.read import Run, Score, common_tiers, mean, read_run
 from ghn_fl.report.style import byte_text, pdf, percent_text, svg, time_text
@@ -117,7 +117,7 @@ def difference_table(grid: Grid) -> Table:
         found = comparisons(grid, tier)
         ps = holm({m: c.p if c is not None else None for m, c in found.items()})
         columns.append({m: _points(c) for m, c in found.items()})
-        columns.append({m: _pairs(c) for m, c in found.items()})
+        columns.append({m: pairs_text(c) for m, c in found.items()})
         columns.append({m: p_text(p) for m, p in ps.items()})
     rows = tuple((m, *(column[m] for column in columns)) for m in _others(grid))
     return Table(header=tuple(header), rows=rows)
@@ -230,11 +230,12 @@ def difference_caption(grid: Grid) -> str:
     return (
         f"Points of accuracy above or below {grid.against}, after the final round on the whole "
         "test set (own test samples where that was not measured). A pair is the same device with "
-        f"the same seed under both methods: from {FEWEST} pairs on, the test is Wilcoxon's signed-"
-        "rank test over (seed, device) pairs; with fewer, a paired t-test over the means of the "
-        "seeds, and the pairs are seeds. Two-sided, p with Holm's correction over the methods of "
-        "the tier. Devices of one run share its server: pairs within a seed are not independent, "
-        "so p speaks of these devices and seeds, and is too small as a word on others."
+        f"the same seed under both methods: from {FEWEST} pairs and {DEVICES} a seed on, the test "
+        "is Wilcoxon's signed-rank test over (seed, device) pairs; with fewer, a paired t-test "
+        "over the means of the seeds, and the pairs are seeds. Two-sided, p with Holm's correction "
+        "over the methods of the tier. Devices of one run share its server: pairs within a seed "
+        "are not independent, so p speaks of these devices and seeds, and is too small as a word "
+        "on others."
     )
 
 
@@ -370,7 +371,8 @@ def _points(found: Paired | None) -> str:
     return "–" if found is None else f"{100 * found.difference:+.2f}"
 
 
-def _pairs(found: Paired | None) -> str:
+def pairs_text(found: Paired | None) -> str:
+    """What a test was over: a number of pairs, or of seeds."""
     if found is None:
         return "–"
     if not found.over_seeds:

@@ -25,17 +25,29 @@ def test_t_test_by_hand() -> None:
     assert t_test_p([1.0]) is None and t_test_p([0.5, 0.5]) is None
 
 
-def test_six_pairs_are_ranked_and_fewer_are_averaged_by_seed() -> None:
+def test_many_devices_are_ranked_and_few_are_averaged_by_seed() -> None:
     rises = [(0.0, 0.01), (0.0, 0.02), (0.0, 0.03), (0.0, 0.04), (0.0, 0.05)]
-    six = paired_test({0: rises[:3], 1: [*rises[3:], (0.06, 0.0)]})
+    six = paired_test({0: [*rises, (0.06, 0.0)]})
     assert six is not None and (six.pairs, six.over_seeds) == (6, False)
-    assert six.difference == pytest.approx(0.09 / 6)
-    assert six.p == pytest.approx(28 / 64)
+    assert six.difference == pytest.approx(0.09 / 6) == six.by_seed[0]
+    assert six.p == pytest.approx(28 / 64) and six.p_seeds is None
+    # four devices a seed on average: ranks 1 to 4 twice, all of one sign, 2 of 2^8 ways
+    eight = paired_test({0: rises[:3], 1: [*rises[3:], *rises[:3]]})
+    assert eight is not None and (eight.pairs, eight.over_seeds) == (8, False)
+    assert eight.by_seed == pytest.approx((0.02, 0.03))
+    # means 2 and 3 points: t = 2.5 / 0.5; with one degree of freedom p = 1 - 2 arctan(t) / pi
+    assert eight.p_seeds == pytest.approx(1 - 2 * math.atan(5) / math.pi)
     # unequal numbers of devices: means of the seeds are 1, 2 and 3 points
     few = paired_test({0: [(0.5, 0.51)], 1: [(0.5, 0.53), (0.5, 0.51)], 2: [(0.4, 0.43)], 3: []})
     assert few is not None and (few.pairs, few.over_seeds) == (3, True)
     assert few.difference == pytest.approx(0.08 / 4)
     assert few.p == pytest.approx(1 - math.sqrt(12 / 14))
+    # two strong devices and three seeds: six pairs, but three observations
+    changes = {0: (1.5, 0.5), 1: (1.5, 2.5), 2: (3.0, 3.0)}
+    two = paired_test({s: [(0.5, 0.5 + c / 100) for c in own] for s, own in changes.items()})
+    assert two is not None and (two.pairs, two.over_seeds) == (3, True)
+    assert two.by_seed == pytest.approx((0.01, 0.02, 0.03))
+    assert two.p == two.p_seeds == pytest.approx(1 - math.sqrt(12 / 14))
     one = paired_test({0: [(0.5, 0.6)]})
     assert one is not None and one.p is None
     assert paired_test({}) is None and paired_test({0: []}) is None

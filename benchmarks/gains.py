@@ -1,0 +1,279 @@
+"""Does everybody gain? RecipFL against tuned simple methods, on every tier of eight settings.
+
+    python -m benchmarks.gains tune a b c d e f g h --data-dir DIR
+    python -m benchmarks.gains run a b c d e f g h --seeds 0 1 2 --data-dir DIR
+    python -m benchmarks.gains report
+
+tune: tries the same learning rates for every method and setting, on held-out training data and with
+a seed of its own, and writes results/gains_tuned.json. run: trains with what was chosen, then does
+what report does: writes results/gains.md and gains.svg, and the tables of docs/results.md. Every
+run has a folder under --runs; finished ones are kept, interrupted ones go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.experiments import SEEDS, run_cells, write_fleet
+from benchmarks.gains_report import Measured, write_report
+from benchmarks.results_file import FOLDER
+from ghn_fl import RunConfig
+from ghn_fl.cli.tune import trials_of
+from ghn_fl.errors import USER_ERRORS, ConfigError
+from ghn_fl.files import write_atomic
+from ghn_fl.report.grid import Missing, read_grid
+from ghn_fl.report.tune import Trial, chosen
+from ghn_fl.simulation import grid as grids
+from ghn_fl.simulation.config import from_mapping
+from ghn_fl.simulation.grid import Cell, Settings
+
+OURS = "recipfl"
+METHODS = (
+    OURS, "allsmall", "exclusivefl", "heterofl", "flexifed", "inclusivefl", "depthfl", "fedmd",
+    "local",
+)  # fmt: skip
+LEARNING_RATES = "lr=0.01,0.03,0.1"
+TUNING_SEED = 7  # of no comparison; strong devices of 2:100 are sampled in 3 of its first 10 rounds
+VALIDATION = 0.2
+TUNED = FOLDER / "gains_tuned.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One fleet on one data set: what all methods have in common.
+
+    Attributes:
+        title: for people.
+        settings: of a RunConfig.
+        tuning_rounds: rounds of a run that tries a learning rate.
+        tiers: a fleet of its own, instead of a skew.
+    """
+
+    title: str
+    settings: Mapping[str, Any]
+    tuning_rounds: int
+    tiers: Sequence[Mapping[str, Any]] = field(default=())
+
+
+# Half of the images are held out as public data, which FedMD alone looks at: nobody else has them.
+_LENET = {
+    "skew": "2:100",
+    "large": "lenet5",
+    "small": "lenet5-d1",
+    "public": "heldout:0.5",
+    "rounds": 30,
+    "epochs": 3,
+}
+_RESNET = {
+    "dataset": "cifar10_subset",
+    "skew": "1:5",
+    "large": "resnet18-w0.125",
+    "small": "resnet18-d1-w0.125",
+    "public": "heldout:0.6",
+    "rounds": 10,
+    "epochs": 1,
+    "batch_size": 64,
+}
+# every tier another family; the weak one's model is the smallest, which larger devices train, too
+_MIXED = (
+    {"name": "strong", "count": 2, "model": "resnet18-w0.125", "share": 0.4},
+    {"name": "densenet", "count": 2, "model": "densenet121-d1-w0.25", "share": 0.1, "alpha": 0.5},
+    {"name": "vit", "count": 4, "model": "timm:test_vit", "share": 0.15, "alpha": 0.5},
+    {"name": "cnn5x5", "count": 4, "model": "lenet5", "share": 0.15, "alpha": 0.5},
+    {"name": "weak", "count": 8, "model": "heterofl_cnn-w0.0625", "share": 0.2, "alpha": 0.5},
+)
+SETTINGS: Mapping[str, Setting] = {
+    "a": Setting(
+        title="Fashion-MNIST, 2:100",
+        settings={**_LENET, "dataset": "fashion_mnist"},
+        tuning_rounds=10,
+    ),
+    "b": Setting(
+        title="MNIST, 2:100, strong share 0.1",
+        settings={**_LENET, "dataset": "mnist", "strong_share": 0.1},
+        tuning_rounds=10,
+    ),
+    "c": Setting(
+        title="MNIST, 2:100, 20 rounds",
+        settings={**_LENET, "dataset": "mnist", "rounds": 20, "epochs": 5},
+        tuning_rounds=10,
+    ),
+    "d": Setting(title="CIFAR-10, 1:5, depth", settings=_RESNET, tuning_rounds=4),
+    "e": Setting(
+        title="CIFAR-10, 1:5, width",
+        settings={**_RESNET, "small": "resnet18-w0.05"},
+        tuning_rounds=4,
+    ),
+    "f": Setting(
+        title="CIFAR-10, 1:10, alpha 0.1",
+        settings={**_RESNET, "skew": "1:10", "alpha": 0.1},
+        tuning_rounds=4,
+    ),
+    "g": Setting(
+        title="CIFAR-10, five families",
+        settings={
+            "dataset": "cifar10_subset",
+            "public": "heldout:0.6",
+            "rounds": 20,
+            "epochs": 1,
+            "batch_size": 64,
+        },
+        tuning_rounds=8,
+        tiers=_MIXED,
+    ),
+    "h": Setting(
+        title="Bundled digits, 2:100, 30 rounds",
+        settings={**_LENET, "dataset": "mnist5k", "public": "heldout", "epochs": 5},
+        tuning_rounds=15,
+    ),
+}
+
+
+def own_settings(method: str, rounds: int) -> Settings:
+    """What a method has for itself, beside its learning rate; the others go as they are."""
+    options: Mapping[str, Mapping[str, Any]] = {
+        # strong devices train a second model as under the other methods, and exits begin to teach
+        # each other within the run: 0.3 of the rounds, as in the authors' code
+        "depthfl": {"own_and_smallest": True, "ramp": round(0.3 * rounds)},
+        # the labels of public data are nobody's
+        "fedmd": {"pretrain_epochs": 0, "align": 500},
+    }
+    return {"options": dict(options[method])} if method in options else {}
+
+
+def base_config(name: str, folder: Path, *, tuning: bool) -> RunConfig:
+    """The settings that all runs of a setting share; a fleet of its own is written to `folder`."""
+    setting = SETTINGS[name]
+    values = dict(setting.settings)
+    if setting.tiers:
+        values["fleet"] = write_fleet(folder / "fleet.toml", setting.tiers)
+    if tuning:
+        values |= {"rounds": setting.tuning_rounds, "validation": VALIDATION}
+    values["eval_every"] = values["rounds"]  # the last fifth is evaluated in any case
+    return from_mapping(RunConfig, values, "setting")
+
+
+def tuning_cells(name: str, folder: Path) -> list[Cell]:
+    """A run for every method and learning rate."""
+    base = base_config(name, folder, tuning=True)
+    own = {method: own_settings(method, base.rounds) for method in METHODS}
+    tried = grids.parse_tried([LEARNING_RATES], METHODS)
+    return grids.tuning_cells(base, METHODS, (TUNING_SEED,), own, tried)
+
+
+def evaluation_cells(
+    name: str, folder: Path, seeds: Sequence[int], rates: Mapping[str, float]
+) -> list[Cell]:
+    """A run for every seed and method that has a learning rate."""
+    if TUNING_SEED in seeds:
+        raise ConfigError(f"seed {TUNING_SEED} chose the learning rates; compare with others")
+    base = base_config(name, folder, tuning=False)
+    own = {m: grids.merge(own_settings(m, base.rounds), {"lr": lr}) for m, lr in rates.items()}
+    return grids.cells(base, [m for m in METHODS if m in rates], seeds, own)
+
+
+def tune(names: Sequence[str], runs: Path, data_dir: Path | None) -> None:
+    """Choose every method's learning rate in some settings; what others have is kept."""
+    for name in names:
+        folder = runs / name / "tune"
+        trials = trials_of(run_cells(tuning_cells(name, folder), folder, data_dir), folder)
+        write_atomic(TUNED, json.dumps(read_tuned() | {name: tuned(trials)}, indent=1) + "\n")
+        print(f"{name}: {TUNED}", flush=True)
+
+
+def tuned(trials: Sequence[Trial]) -> dict[str, Any]:
+    """For every method the learning rate chosen and all scores, or why it has none."""
+    best, found = chosen(trials), dict[str, Any]()
+    for trial in trials:
+        method = trial.method
+        if method in best:
+            entry = found.setdefault(method, {"lr": best[method].settings["lr"], "scores": {}})
+            entry["scores"][str(trial.settings["lr"])] = trial.score
+        else:
+            found[method] = {"reason": trial.reasons[0]}
+    return found
+
+
+def read_tuned() -> dict[str, Any]:
+    """What tuning chose so far, by setting and method."""
+    found: dict[str, Any] = json.loads(TUNED.read_text()) if TUNED.exists() else {}
+    return found
+
+
+def rates_of(name: str) -> dict[str, float]:
+    """The learning rates of a setting; methods that cannot serve it are left out."""
+    choices = read_tuned().get(name)
+    if choices is None:
+        raise ConfigError(f"nothing is tuned for {name}: `python -m benchmarks.gains tune {name}`")
+    return {method: own["lr"] for method, own in choices.items() if "lr" in own}
+
+
+def run(names: Sequence[str], seeds: Sequence[int], runs: Path, data_dir: Path | None) -> None:
+    """Train in some settings."""
+    for name in names:
+        folder = runs / name
+        run_cells(evaluation_cells(name, folder, seeds, rates_of(name)), folder, data_dir)
+
+
+def measured(name: str, runs: Path, seeds: Sequence[int]) -> Measured:
+    """What a setting came to, as far as its runs have ended."""
+    setting, choices = SETTINGS[name], read_tuned().get(name, {})
+    folders, missing = [], []
+    for method in METHODS:
+        own = choices.get(method, {"reason": "not tuned"})
+        for seed in seeds:
+            folder = runs / name / f"{method}-{seed}"
+            if (folder / "summary.json").exists():
+                folders.append(folder)
+            else:
+                reason = own.get("reason", "not run to its end")
+                missing.append(Missing(method=method, seed=seed, status="", reason=reason))
+    return Measured(
+        name=name,
+        title=setting.title,
+        grid=read_grid(folders, missing, OURS),
+        scores={m: own["scores"] for m, own in choices.items() if "lr" in own},
+    )
+
+
+def report(runs: Path, seeds: Sequence[int]) -> list[Path]:
+    """Write what all settings came to in which RecipFL can be compared with another method."""
+    found = [measured(name, runs, seeds) for name in SETTINGS]
+    there = [m for m in found if OURS in m.grid.runs and len(m.grid.runs) > 1]
+    if not there:
+        raise ConfigError(f"{runs} has no runs to compare yet: `python -m benchmarks.gains run a`")
+    return write_report(there)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for command in ("tune", "run", "report"):
+        sub = commands.add_parser(command)
+        if command != "report":
+            sub.add_argument("settings", nargs="+", choices=SETTINGS, metavar="SETTING")
+            sub.add_argument("--data-dir", type=Path)
+        if command != "tune":
+            sub.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+        sub.add_argument("--runs", type=Path, default=Path("runs/gains"))
+    options = parser.parse_args()
+    try:
+        if options.command == "tune":
+            tune(options.settings, options.runs, options.data_dir)
+            return
+        if options.command == "run":
+            run(options.settings, options.seeds, options.runs, options.data_dir)
+        for path in report(options.runs, options.seeds):
+            print(path)
+    except USER_ERRORS as err:
+        sys.exit(f"gains: {err}")
+
+
+if __name__ == "__main__":
+    main()
