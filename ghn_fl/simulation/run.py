@@ -199,9 +199,7 @@ def _begin(
         known = records.read_config(out)["config"]
         if not resume:
             raise ConfigError(f"{out} holds a run already; --resume goes on with it")
-        differing = sorted(
-            k for k, v in dataclasses.asdict(config).items() if known.get(k, None) != v
-        )
+        differing = records.differing(config, known)
         if differing:
             raise ConfigError(f"{out} was started with other settings: {', '.join(differing)}")
     elif resume and out.exists() and any(out.iterdir()):
