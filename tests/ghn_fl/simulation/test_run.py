@@ -100,6 +100,21 @@ def test_it_learns(method: str) -> None:
     assert result.summary["strong_accuracy"] > 0.6
 
 
+@pytest.mark.parametrize("method", ["recipfl", "recipfl-paper"])
+def test_a_fleet_tells_the_hypernetwork_its_shapes(tmp_path: Path, method: str) -> None:
+    options = {**TINY, "ghn.tiling": "full"}
+    run(config(method=method, rounds=1, options=options), out=tmp_path / "run", workers=1)
+    design = GHN.load(tmp_path / "run").config
+    assert dict(design.full_shapes)["conv"] == (16, 6, 5, 5)  # LeNet-5's second, the larger one
+
+
+def test_a_fleet_tells_the_hypernetwork_its_clients(tmp_path: Path) -> None:
+    options = {**TINY, "ghn.descriptor": "id"}
+    settings = config(method="recipfl-paper", rounds=1, options=options)
+    run(settings, out=tmp_path / "run", workers=1)
+    assert GHN.load(tmp_path / "run").config.num_clients == 6
+
+
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     """What `config(rounds=6, eval_every=1)` says, as a command: its options are texts."""
     command = [sys.executable, "-c", "from ghn_fl.cli import main; main()", "train"]
