@@ -48,8 +48,13 @@ CIFAR10 = {
         "heterofl": "84.76 / 77.93",
     },
 }
-# what a strong device does under RecipFL's protocol: its small model joins the others', too
-PROTOCOL: Mapping[str, Mapping[str, Any]] = {"depthfl": {"own_and_smallest": True}}
+# RecipFL's protocol, where it is no method's default: a strong device's small model joins the
+# others', and everybody counts by its samples
+PROTOCOL: Mapping[str, Mapping[str, Any]] = {
+    "depthfl": {"own_and_smallest": True, "weighting": "samples"},
+    "flexifed": {"weighting": "samples"},
+    "heterofl": {"weighting": "samples"},
+}
 
 
 def digits(scale: str, _: Path) -> list[Case]:

@@ -28,3 +28,10 @@ except SystemExit as stop:
 def test_packages_do_not_import_timm_or_transformers() -> None:
     loaded = loaded_after("import ghn_fl, graphs, zoo")
     assert not {"timm", "transformers", "torchvision"} & loaded
+
+
+def test_a_process_of_a_run_imports_torch_geometric_only_to_batch_graphs() -> None:
+    # every worker and every run of a grid is a process that imports this
+    loaded = loaded_after("import ghn_fl.engines.grid, ghn_fl.hypernet")
+    assert "torch" in loaded
+    assert not {"torch_geometric", "transformers", "matplotlib"} & loaded

@@ -72,21 +72,6 @@ def masked_units(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, Ten
     return {name: torch.arange(units) for name, units in full.items()} | kept
 
 
-def random_masks(
-    model: nn.Module, drop: float, generator: torch.Generator, only: tuple[str, ...] | None = None
-) -> dict[str, Tensor]:
-    """Masks that drop int(drop * units) random units of every group, or of those in `only`."""
-    if not 0 <= drop < 1:
-        raise SpecError(f"the share of units to drop must be from 0 to below 1, got {drop:g}")
-    masks = {}
-    for name, units in groups(model).items():
-        if only is None or name in only:
-            mask = torch.ones(units, dtype=torch.bool)
-            mask[torch.randperm(units, generator=generator)[: int(drop * units)]] = False
-            masks[name] = mask
-    return masks
-
-
 def index_map(
     parent: nn.Module, keep: Keep, child: nn.Module | None = None, *, concat: str = "segment"
 ) -> dict[str, tuple[Tensor, ...]]:
@@ -137,13 +122,6 @@ def put(
         whole[grid(index)] = part[name]
         result[name] = whole
     return result
-
-
-def coverage(weights: Mapping[str, Tensor], where: IndexMap) -> dict[str, Tensor]:
-    """1 where the sub-model has a value, 0 elsewhere, for every tensor of the parent."""
-    zeros = {name: torch.zeros_like(w, dtype=torch.float32) for name, w in weights.items()}
-    ones = {name: torch.ones([len(i) for i in index]) for name, index in where.items()}
-    return put(zeros, ones, where)
 
 
 def grid(index: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

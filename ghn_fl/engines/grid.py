@@ -16,9 +16,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-import torch.multiprocessing as processes
-
+from ghn_fl.engines import children
 from ghn_fl.engines.local import run
 from ghn_fl.errors import USER_ERRORS, ConfigError, DataError, RunError
 from ghn_fl.files import write_atomic
@@ -81,7 +79,7 @@ def run_grid(
         while waiting or running:
             while waiting and len(running) < most:
                 cell = waiting.pop()
-                connection, process = _start(cell, out, data_dir)
+                process, connection = children.start(_run, cell, out, data_dir, name=cell.name)
                 running[connection] = (cell, process)
             for ready in wait(list(running)):
                 assert isinstance(ready, Connection)
@@ -97,17 +95,6 @@ def run_grid(
             connection.close()
             process.terminate()
             process.join()
-
-
-def _start(cell: Cell, out: Path, data_dir: Path | None) -> tuple[Connection, Any]:
-    context = processes.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(
-        target=_run, args=(theirs, cell, out, data_dir), name=cell.name, daemon=True
-    )
-    process.start()
-    theirs.close()
-    return ours, process
 
 
 def _event(cell: Cell, process: Any, connection: Connection) -> Advance | Outcome:
@@ -127,7 +114,6 @@ def _event(cell: Cell, process: Any, connection: Connection) -> Advance | Outcom
 def _run(connection: Connection, cell: Cell, out: Path, data_dir: Path | None) -> None:
     """One run, in its own process; what went wrong beyond a line is written beside its folder."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started the grid ends it
-    torch.set_num_threads(1)
     begun = False
 
     def say(message: dict[str, Any]) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.multiprocessing as processes
 
+from ghn_fl.engines import children
 from ghn_fl.engines.message import decode, encode
 from ghn_fl.engines.work import Bench, perform
 from ghn_fl.simulation.config import RunConfig
@@ -76,7 +76,7 @@ class LocalEngine:
             shared = () if public is None else (public.x, public.y)
             for tensor in (data.x_train, data.y_train, data.x_test, data.y_test, *shared):
                 tensor.share_memory_()
-            self._workers = [self._start() for _ in range(self._size)]
+            self._workers = [children.start(_work, self._world) for _ in range(self._size)]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -116,17 +116,9 @@ class LocalEngine:
                 except (EOFError, OSError):
                     result = {"failure": DIED}
                     self._workers[worker][0].join()
-                    self._workers[worker] = self._start()
+                    self._workers[worker] = children.start(_work, self._world)
                 results[busy.pop(worker)] = result
         return results
-
-    def _start(self) -> tuple[Any, Any]:
-        context = processes.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, self._world), daemon=True)
-        process.start()
-        theirs.close()
-        return process, ours
 
     @property
     def process_ids(self) -> list[int]:
@@ -134,7 +126,6 @@ class LocalEngine:
 
 
 def _work(connection: Any, world: World) -> None:
-    torch.set_num_threads(1)
     bench = Bench(world)
     while True:
         try:

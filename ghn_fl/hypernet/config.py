@@ -20,7 +20,7 @@ class GHNConfig:
         descriptor: what tells clients apart. `histogram`: the label mix of their training data
             (paper, authors' code, default; it is private information, see the README). `id`: an
             embedding of the client's number (mentioned in the paper). `none`.
-        num_clients: rows of the embedding with `descriptor="id"`, else 0.
+        num_clients: rows of the embedding with `descriptor="id"`, else 0. A run fills it in.
         descriptor_in: decoders that see the descriptor. `all` (paper, default), or `classifier`
             only (authors' code). The paper concatenates it to a decoder's input and the authors
             add it after their first layer; for a linear first layer both are the sum used here.
@@ -45,7 +45,7 @@ class GHNConfig:
             the place (ours, default); `repeat`: one tile, repeated (GHN-2, GHN-3); `full`: one
             tile as large as `full_shapes` say, cut down (authors' code).
         full_shapes: with tiling `full`, (decoder family, shape of its tile) pairs, as
-            `ghn_fl.hypernet.decode.full_shapes` finds them for a fleet's graphs.
+            `ghn_fl.hypernet.decode.full_shapes` finds them for a fleet's graphs. A run does that.
         norm_bias: also generate the biases of norm layers (default); off: clients keep theirs
             (authors' code; the paper says nothing).
         head_match: what counts as a classifier. `role`: what the graph says (default); `name`:
@@ -86,14 +86,21 @@ class GHNConfig:
             raise GHNError(f"width must be a multiple of 4, got {self.width}")
         if not 0 <= self.dropout < 1:
             raise GHNError(f"dropout must be from 0 to below 1, got {self.dropout}")
-        if (self.descriptor == "id") != (self.num_clients > 0):
+        if self.num_clients < 0 or (self.num_clients and self.descriptor != "id"):
             raise GHNError(
                 "num_clients goes with descriptor='id' and must be at least 1 there, "
                 f"got descriptor={self.descriptor!r} and num_clients={self.num_clients}"
             )
-        if (self.tiling == "full") != bool(self.full_shapes):
+        if self.full_shapes and self.tiling != "full":
+            raise GHNError(f"full_shapes goes with tiling='full', got tiling={self.tiling!r}")
+
+    def check_complete(self) -> None:
+        """Refuse a design that still lacks what only a fleet tells."""
+        if self.descriptor == "id" and not self.num_clients:
+            raise GHNError("descriptor='id' needs num_clients of 1 or more, got 0")
+        if self.tiling == "full" and not self.full_shapes:
             raise GHNError(
-                "full_shapes goes with tiling='full': take those of hypernet.decode.full_shapes"
+                "tiling='full' needs full_shapes: take those of hypernet.decode.full_shapes"
             )
 
     def to_json(self) -> str:

@@ -61,6 +61,7 @@ class GHN(nn.Module):
 
     def __init__(self, config: GHNConfig) -> None:
         super().__init__()
+        config.check_complete()
         self.config = config
         self.nodes = NodeEncoder(config)
         self.gnn = GatedGNN(config)

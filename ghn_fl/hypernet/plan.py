@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data
 
 from ghn_fl.hypernet.config import GHNConfig
 from ghn_fl.hypernet.decode import FAMILIES, VECTORS, family_of
@@ -19,6 +18,9 @@ from ghn_fl.hypernet.gatedgnn import Sweep, plan_sweep
 from graphs import Graph, Role
 from graphs.batch import to_data
 from graphs.graph import Shape
+
+if TYPE_CHECKING:  # importing it takes seconds, and most processes of a run never batch
+    from torch_geometric.data import Data
 
 _LEGACY_HEADS = ("classifier.", "heads.")
 
@@ -104,6 +106,8 @@ class Joined:
 @lru_cache(maxsize=32)
 def join(graphs: tuple[Graph, ...], config: GHNConfig) -> Joined:
     """The batch of some graphs; fleets ask for the same few again and again."""
+    from torch_geometric.data import Batch
+
     plans = [plan(graph, config) for graph in graphs]
     batch = Batch.from_data_list([p.data for p in plans])
     kinds: dict[Any, list[tuple[int, Slot]]] = {}

@@ -8,15 +8,23 @@ import torch
 
 from ghn_fl.hypernet.client import Client as Descriptor
 from ghn_fl.hypernet.config import GHNConfig
+from ghn_fl.hypernet.decode import full_shapes
 from ghn_fl.hypernet.ghn import GHN
 from ghn_fl.optim import AdamState
 from ghn_fl.types import Client, Setting, State
 
 
 def design_for(design: GHNConfig, setting: Setting) -> GHNConfig:
-    """The design with the task's number of classes and, for `descriptor="id"`, of clients."""
-    clients = len(setting.clients) if design.descriptor == "id" else 0
-    return replace(design, num_classes=setting.num_classes, num_clients=clients)
+    """The design with what the fleet tells: classes, and clients or shapes if it asks for them."""
+    shapes = design.full_shapes
+    if design.tiling == "full" and not shapes:
+        shapes = full_shapes(setting.graphs.values())
+    return replace(
+        design,
+        num_classes=setting.num_classes,
+        num_clients=len(setting.clients) if design.descriptor == "id" else 0,
+        full_shapes=shapes,
+    )
 
 
 def fresh(design: GHNConfig, seed: int) -> GHN:

@@ -55,6 +55,7 @@ class Config:
         feddyn: alpha of FedDyn (authors' code: 0.1); 0: off.
         own_and_smallest: a strong device also trains the fleet's smallest model, one contribution
             more to what it shares, as RecipFL has all baselines do (paper: no).
+        weighting: `count`, all who have a tensor count the same (paper), or by `samples`.
     """
 
     inference: Literal["ensemble", "last"] = "ensemble"
@@ -63,10 +64,13 @@ class Config:
     extended: bool = True
     feddyn: float = 0.0
     own_and_smallest: bool = False
+    weighting: Literal["count", "samples"] = "count"
 
     def __post_init__(self) -> None:
         if self.inference not in ("ensemble", "last"):
             raise ConfigError(f"inference must be ensemble or last, got {self.inference!r}")
+        if self.weighting not in ("count", "samples"):
+            raise ConfigError(f"weighting must be count or samples, got {self.weighting!r}")
         if self.ramp < 1 or not 0 <= self.feddyn < math.inf:
             raise ConfigError(
                 f"ramp must be at least 1 and feddyn at least 0, got {self.ramp} and {self.feddyn}"
@@ -115,11 +119,13 @@ def build(config: Config, setting: Setting) -> Method:
             for client in sampled
         ]
         found: list[Weights] = []
+        shares: list[int] = []
         memory = dict(state["clients"])
         for job, answer in zip(jobs, train(jobs), strict=True):
             pairs = () if answer.failure else zip(job.models, answer.weights, strict=True)
             for (spec, sent), trained in pairs:
                 found.append(trained)
+                shares.append(answer.samples if config.weighting == "samples" else 1)
                 if config.feddyn:  # h_m <- h_m - alpha (w_m - w_t)
                     key = _key(job.client, spec)
                     memory[key] = {
@@ -129,7 +135,7 @@ def build(config: Config, setting: Setting) -> Method:
         if not found:
             return state, {"omega": weight}
         new = state | {"t": state["t"] + 1, "clients": memory}
-        new["weights"] = count_mean(state["weights"], found)
+        new["weights"] = count_mean(state["weights"], found, shares=shares)
         if config.feddyn:
             new["weights"], new["h"] = feddyn(
                 state, new["weights"], found, config.feddyn, contributors

@@ -8,12 +8,12 @@ import math
 import platform
 import resource
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ghn_fl.errors import RunError
+from ghn_fl.errors import ConfigError, RunError
 from ghn_fl.files import write_atomic
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.types import STRONG, WEAK, Client
@@ -59,6 +59,24 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise RunError(f"{folder}/config.json has no settings under 'config'")
     # a setting that is younger than the run had no effect then, which is its default
     return content | {"config": dataclasses.asdict(RunConfig()) | content["config"]}
+
+
+def differing(config: RunConfig, stored: Mapping[str, Any]) -> list[str]:
+    """The settings that are not those of a stored config."""
+    values = dataclasses.asdict(config)
+    names = {name for name, value in values.items() if stored.get(name) != value}
+    if "options" in names and _same_options(config, stored):
+        names.remove("options")
+    return sorted(names)
+
+
+def _same_options(config: RunConfig, stored: Mapping[str, Any]) -> bool:
+    """Whether options come to the same; the command line's are texts, a file's have types."""
+    try:
+        other = dataclasses.replace(config, options=stored["options"])
+    except (KeyError, TypeError, AttributeError, ConfigError):
+        return False
+    return bool(other.method_config() == config.method_config())
 
 
 def keep_rounds(folder: Path, last: int) -> list[dict[str, Any]]:

@@ -120,9 +120,7 @@ def _begin(
         known = stored["config"]
         if not resume:
             raise ConfigError(f"{out} holds a run already; --resume goes on with it")
-        differing = sorted(
-            k for k, v in dataclasses.asdict(config).items() if known.get(k, None) != v
-        )
+        differing = records.differing(config, known)
         if differing:
             raise ConfigError(f"{out} was started with other settings: {', '.join(differing)}")
         if stored.get("changes") != description.get("changes"):

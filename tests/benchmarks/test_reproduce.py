@@ -77,9 +77,11 @@ def test_section_tells_its_results(name: str, tmp_path: Path) -> None:
 
 
 def _tiny(config: RunConfig) -> RunConfig:
-    """Two rounds of it on the synthetic set."""
+    """Two rounds of it on the synthetic set, with a small hypernetwork if there is one."""
     public = "heldout:0.05" if config.public else ""
     options = dict(config.options)
+    if config.method.startswith("recipfl"):
+        options |= {"ghn.width": 16, "ghn.decoder_width": 16}
     if "pretrain_epochs" in options:
         options |= {"pretrain_epochs": 1, "private_init_epochs": 1}
     return dataclasses.replace(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -15,13 +13,9 @@ from typer.testing import CliRunner
 from ghn_fl.cli.app import app
 from ghn_fl.errors import GhnFlError
 from ghn_fl.simulation.config import RunConfig
+from tests.cli.typed import ghnfl
 
 TINY = ("--dataset", "synthetic", "--skew", "1:6", "--rounds", "1", "--epochs", "1")
-
-
-def ghnfl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from ghn_fl.cli import main; main()", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder)
 
 
 def test_a_grid_runs_keeps_what_is_done_and_reports_what_is_impossible(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_dropping_a_channel_drops_its_block_of_the_dense_layer() -> None:
     assert where["stages.1.bias"][0].tolist() == [1]
 
 
-def test_take_put_and_coverage_by_hand() -> None:
+def test_take_and_put_by_hand() -> None:
     #     parent  0 1 2      rows {0, 2}, columns {1, 2}:   1 2
     #             3 4 5                                     7 8
     #             6 7 8
@@ -43,9 +43,7 @@ def test_take_put_and_coverage_by_hand() -> None:
     put = slicing.put(parent, {"w": -part["w"]}, where)
     assert put["w"].tolist() == [[0, -1, -2], [3, 4, 5], [6, -7, -8]]
     assert parent["w"].tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]  # as it was
-    covered = slicing.coverage(parent, where)
-    assert covered["w"].tolist() == [[0, 1, 1], [0, 0, 0], [0, 1, 1]]
-    assert covered["other"].tolist() == [0]
+    assert put["other"].tolist() == [1]
 
 
 def test_lstm_cells_go_from_all_four_gates() -> None:
@@ -130,13 +128,13 @@ def test_a_slice_computes_what_the_parent_does_without_the_other_units(spec: str
     }
     where = slicing.index_map(parent, random_keep(parent, child))
     where = {n: i for n, i in where.items() if n in weights}
-    covered = slicing.coverage(weights, where)
-    silenced = {n: w * covered[n] for n, w in weights.items()}
+    part = slicing.take(weights, where)
+    silenced = slicing.put({n: torch.zeros_like(w) for n, w in weights.items()}, part, where)
     inputs = zoo.example_input(spec, batch_size=2)
     if isinstance(inputs, Tensor):
         inputs = torch.rand_like(inputs)
     expected = zoo.run(parent, inputs, silenced).logits
-    got = zoo.run(child, inputs, slicing.take(weights, where)).logits
+    got = zoo.run(child, inputs, part).logits
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -147,13 +145,6 @@ def test_a_shallower_child_takes_only_its_layers() -> None:
     assert {n: t.shape for n, t in part.items()} == {
         n: t.shape for n, t in child.state_dict().items()
     }
-
-
-def test_random_masks_drop_the_whole_number_below() -> None:
-    model, rng = toy(), torch.Generator().manual_seed(0)
-    masks = slicing.random_masks(model, 0.5, rng)
-    assert {g: int(m.sum()) for g, m in masks.items()} == {"conv": 1, "fc": 2}
-    assert list(slicing.random_masks(model, 0.5, rng, only=("fc",))) == ["fc"]
 
 
 @pytest.mark.parametrize(
@@ -171,8 +162,6 @@ def test_bad_masks(masks: dict[str, Tensor], says: str) -> None:
 
 def test_bad_slices() -> None:
     model = toy()
-    with pytest.raises(SpecError, match="from 0 to below 1, got 1"):
-        slicing.random_masks(model, 1.0, torch.Generator())
     with pytest.raises(SpecError, match="group 'fc' has 3 units, got index 3"):
         slicing.index_map(model, {"fc": torch.tensor([0, 3])})
     with pytest.raises(SpecError, match="'segment' or 'topleft', got 'left'"):

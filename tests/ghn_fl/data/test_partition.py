@@ -1,7 +1,6 @@
 """The split: sizes, fairness and spread, by hand, by property and against a plain loop."""
 
 import dataclasses
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,11 +85,9 @@ def test_five_thousand_digits_still_test_the_strong() -> None:
 
 
 @pytest.mark.parametrize("spill", ["next", "renormalise"])
-def test_a_thousand_clients_take_well_under_three_seconds(spill: Any) -> None:
+def test_a_thousand_clients(spill: Any) -> None:
     y_train, y_test = labels(MNIST_TRAIN), labels(MNIST_TEST)
-    start = time.perf_counter()
     shares = partition(y_train, y_test, two_tiers(2, 1000), num_classes=10, seed=0, spill=spill)
-    assert time.perf_counter() - start < 3
     assert [len(s.train) for s in shares] == [15000] * 2 + [30] * 1000
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from ghn_fl.engines.grid import Advance, Outcome, run_grid
@@ -57,3 +60,26 @@ def test_a_killed_run_costs_one_run_and_goes_on(tmp_path: Path) -> None:
     assert rounds[0] > 1 and rounds[-1] == ROUNDS  # it went on behind the rounds on disk
     assert ends["recipfl-0"].reason.startswith("KeyError: 'round' (see ")
     assert "Traceback" in (tmp_path / "recipfl-0.log").read_text()
+
+
+def test_runs_end_with_a_comparison_that_is_killed(tmp_path: Path) -> None:
+    words = "compare --dataset synthetic --skew 1:1 --rounds 1 --epochs 1 --seeds 0 --workers 2"
+    # the second method's only round would take days
+    words += " --methods allsmall,exclusivefl --set exclusivefl:epochs=100000000 --out grid"
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from ghn_fl.cli import main; main()", *words.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=tmp_path,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("1 of 2  allsmall-0: strong")
+        process.kill()
+        process.communicate(timeout=600)  # ends when nobody is left who could write
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert not (tmp_path / "grid" / "exclusivefl-0" / "summary.json").exists()

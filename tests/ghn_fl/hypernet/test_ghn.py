@@ -243,14 +243,21 @@ def test_model_or_graph_but_not_both() -> None:
         ({"width": 130}, "multiple of 4, got 130"),
         ({"sweeps": 0}, "sweeps must be at least 1, got 0"),
         ({"dropout": 1.0}, "from 0 to below 1"),
-        ({"descriptor": "id"}, "num_clients goes with descriptor='id'"),
         ({"num_clients": 4}, "num_clients goes with descriptor='id'"),
-        ({"tiling": "full"}, "full_shapes goes with tiling='full'"),
+        ({"descriptor": "id", "num_clients": -1}, "must be at least 1 there"),
+        ({"full_shapes": (("conv", (1, 1, 1, 1)),)}, "full_shapes goes with tiling='full'"),
     ],
 )
 def test_bad_configs(options: dict[str, object], says: str) -> None:
     with pytest.raises(GHNError, match=says):
         GHNConfig(**options)  # type: ignore[arg-type]
+
+
+def test_a_design_that_lacks_what_a_fleet_tells_is_no_hypernetwork() -> None:
+    with pytest.raises(GHNError, match="descriptor='id' needs num_clients of 1 or more, got 0"):
+        GHN(GHNConfig(descriptor="id"))
+    with pytest.raises(GHNError, match="tiling='full' needs full_shapes"):
+        GHN(GHNConfig(tiling="full"))
 
 
 # --- on disk ----------------------------------------------------------------------------------

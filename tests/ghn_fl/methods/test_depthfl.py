@@ -82,6 +82,16 @@ def test_a_tensor_is_the_plain_mean_over_its_owners() -> None:
     assert after["t"] == 2
 
 
+def test_weighting_by_samples() -> None:
+    # 4 (deep, 1 sample) and -2 (3 samples): what both have is (1 * 4 + 3 * -2) / 4 = -0.5
+    bed = Bed("depthfl", weighting="samples")
+    who = [replace(c, samples=3 if c.id else 1) for c in bed.clients[:2]]
+    train = constant(lambda client, _: (4.0, -2.0)[client.id])
+    state, _ = bed.method.run_round(bed.method.init(), who, train)
+    assert is_all(state["weights"][BLOCK1], -0.5) and is_all(state["weights"][EXIT1], -0.5)
+    assert is_all(state["weights"][BLOCK2], 4.0) and is_all(state["weights"][EXIT2], 4.0)
+
+
 def test_equal_depths_without_distillation_are_fedavg_of_equal_weights() -> None:
     bed, sent = Bed("depthfl", distill=False), list[Weights]()
     jobs: list[Job] = []
@@ -214,6 +224,7 @@ def test_the_scores_of_all_exits_are_in_the_records(tmp_path: Path) -> None:
     ("options", "says"),
     [
         ({"inference": "first"}, "inference must be ensemble or last, got 'first'"),
+        ({"weighting": "size"}, "weighting must be count or samples, got 'size'"),
         ({"ramp": 0}, "ramp must be at least 1 and feddyn at least 0, got 0"),
         ({"feddyn": -0.1}, "ramp must be at least 1 and feddyn at least 0, got 300 and -0.1"),
     ],

@@ -102,9 +102,26 @@ def test_it_learns(method: str) -> None:
     assert result.summary["strong_accuracy"] > 0.6
 
 
+@pytest.mark.parametrize("method", ["recipfl", "recipfl-paper"])
+def test_a_fleet_tells_the_hypernetwork_its_shapes(tmp_path: Path, method: str) -> None:
+    options = {**TINY, "ghn.tiling": "full"}
+    run(config(method=method, rounds=1, options=options), out=tmp_path / "run", workers=1)
+    design = GHN.load(tmp_path / "run").config
+    assert dict(design.full_shapes)["conv"] == (16, 6, 5, 5)  # LeNet-5's second, the larger one
+
+
+def test_a_fleet_tells_the_hypernetwork_its_clients(tmp_path: Path) -> None:
+    options = {**TINY, "ghn.descriptor": "id"}
+    settings = config(method="recipfl-paper", rounds=1, options=options)
+    run(settings, out=tmp_path / "run", workers=1)
+    assert GHN.load(tmp_path / "run").config.num_clients == 6
+
+
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """What `config(rounds=6, eval_every=1)` says, as a command: its options are texts."""
     command = [sys.executable, "-c", "from ghn_fl.cli import main; main()", "train"]
     settings = "--dataset synthetic --skew 1:5 --rounds 6 --sample 3 --epochs 1 --eval-every 1"
+    settings += " --lr 0.05 --batch-size 32"
     tiny = ["--set", "ghn.width=16", "--set", "ghn.decoder_width=16", "--workers", "1"]
     line = [*command, *settings.split(), *tiny, "--out", str(folder), *words]
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -113,15 +130,10 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def finish(process: subprocess.Popen[str]) -> str:
-    out, _ = process.communicate()
-    assert process.returncode == 0, out
-    return out
-
-
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    finish(start(whole))
+    settings = config(rounds=6, eval_every=1)
+    run(settings, out=whole, workers=1)
     chance = random.Random(0)
     for resume in ((), ("--resume",)):
         process = start(killed, *resume)
@@ -134,7 +146,7 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     # as a kill in the middle of a line would leave it
     with (killed / "rounds.jsonl").open("a") as file:
         file.write('{"round": 5, "samp')
-    finish(start(killed, "--resume"))
+    run(settings, out=killed, workers=1, resume=True)
 
     def rounds(folder: Path) -> list[dict[str, Any]]:
         return timeless(json.loads(x) for x in (folder / "rounds.jsonl").read_text().splitlines())
