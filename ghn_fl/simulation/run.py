@@ -195,13 +195,18 @@ def _begin(
     """Rounds done, their records and the state: of a fresh folder or of one to go on with."""
     if out is None:
         return 0, [], None
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file, not a folder")
     if (out / "config.json").exists():
         known = records.read_config(out)["config"]
         if not resume:
             raise ConfigError(f"{out} holds a run already; --resume goes on with it")
         differing = records.differing(config, known)
         if differing:
-            raise ConfigError(f"{out} was started with other settings: {', '.join(differing)}")
+            raise ConfigError(
+                f"{out} was started with other settings: {', '.join(differing)}; "
+                "give the same, or another --out"
+            )
     elif resume and out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is no run folder: it has no config.json")
     elif not resume and out.exists() and any(out.iterdir()):
