@@ -50,7 +50,13 @@ def samples_needed(
     """
     _check_fraction("epsilon", epsilon)
     _check_common(delta, parameters, clients, radius, lipschitz, rounding)
-    return _needed(epsilon, delta, parameters, clients, radius * lipschitz, rounding)
+    needed = _needed(epsilon, delta, parameters, clients, radius * lipschitz, rounding)
+    if needed == math.inf:
+        raise GhnFlError(
+            f"more samples than can be counted are needed for epsilon {epsilon:g}, radius "
+            f"{radius:g} and lipschitz {lipschitz:g}; take a larger epsilon"
+        )
+    return needed
 
 
 def weak_threshold(
@@ -128,6 +134,8 @@ def _needed(
     epsilon: float, delta: float, parameters: int, clients: float, scale: float, rounding: Rounding
 ) -> float:
     x = 4 * scale * math.sqrt(parameters) / epsilon
+    if x == math.inf or epsilon**2 == 0:
+        return math.inf
     cubes = {"none": x, "ceil": math.ceil(x), "strict": math.floor(x) + 1}[rounding]
     capacity = parameters * max(math.log(cubes), 0.0)
     return max(4 / (clients * epsilon**2) * (capacity + math.log(4 / delta)), 1 / epsilon**2)

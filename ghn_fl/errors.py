@@ -6,6 +6,7 @@ GhnFlError                     this package's own
     GHNError                   a hypernetwork, or what it was asked to generate
     DataError                  a data set that cannot be had or read, or shared out that way
     ReportError                a run folder that cannot be read, a report that cannot be made
+    WriteError                 a file that cannot be written
 graphs.GraphError              a model that cannot be traced, a graph that is none
 zoo.SpecError                  a model that cannot be parsed, built, scaled or fitted
 """
@@ -38,4 +39,9 @@ class ReportError(GhnFlError):
     """A run folder that is none, is broken, or cannot be shown that way."""
 
 
+class WriteError(GhnFlError):
+    """A file that cannot be written: no such folder, no permission, a full disk."""
+
+
 USER_ERRORS: tuple[type[Exception], ...] = (GhnFlError, GraphError, SpecError)
+FAILURES = (RunError, WriteError)  # of them those that are nobody's wrong usage

@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from ghn_fl.errors import GhnFlError
+from ghn_fl.errors import WriteError
 
 
 def write_atomic(path: str | Path, content: bytes | str) -> None:
@@ -26,7 +26,7 @@ def write_atomic(path: str | Path, content: bytes | str) -> None:
             os.unlink(temporary)
             raise
     except OSError as err:
-        raise GhnFlError(f"cannot write {path}: {err.strerror or err}") from err
+        raise WriteError(f"cannot write {path}: {err.strerror or err}") from err
 
 
 def _umask() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,11 +48,13 @@ class LocalConfig:
                 "epochs must be at least 1 and batch_size at least 2, "
                 f"got {self.epochs} and {self.batch_size}"
             )
-        if not self.lr > 0 or self.momentum < 0 or self.weight_decay < 0:
+        if not 0 < self.lr < math.inf or not 0 <= self.weight_decay < math.inf:
             raise ConfigError(
-                "lr must be above 0, momentum and weight_decay at least 0, "
-                f"got {self.lr}, {self.momentum} and {self.weight_decay}"
+                "lr must be above 0 and weight_decay at least 0, "
+                f"got {self.lr} and {self.weight_decay}"
             )
+        if not 0 <= self.momentum < 1:
+            raise ConfigError(f"momentum must be from 0 to below 1, got {self.momentum}")
         if self.kl not in ("small_large", "large_small"):
             raise ConfigError(f"kl must be small_large or large_small, got {self.kl!r}")
 

@@ -60,7 +60,10 @@ def draw(graph: Graph, path: str | Path, *, depth: int | None = None, title: str
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "ghnfl"}):
         figure = _figure(graph, collapse(graph, depth), title)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-        figure.savefig(path, dpi=110, metadata=metadata)
+        try:
+            figure.savefig(path, dpi=110, metadata=metadata)
+        except OSError as err:
+            raise GraphError(f"cannot write {path}: {err.strerror or err}") from err
 
 
 def _figure(graph: Graph, blocks: Blocks, title: str) -> Any:

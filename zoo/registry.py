@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from zoo.errors import SpecError
 
 T = TypeVar("T")
+MOST = 40  # names that a sentence lists
 
 
 class Registry(Generic[T]):
@@ -52,8 +53,13 @@ class Registry(Generic[T]):
 
 
 def unknown(kind: str, name: str, known: tuple[str, ...]) -> str:
-    """The sentence for a name that is not among `known`: it names the close ones, or all."""
+    """The sentence for a name that is not among `known`: it names the close ones, or all.
+
+    >>> unknown("number", "x", tuple(map(str, range(10, 1000))))[:55]
+    "unknown number 'x'; known: 10, 11, 12, 13, 14, 15, 16, "
+    """
     close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
     if close:
         return f"unknown {kind} {name!r}; did you mean {' or '.join(repr(c) for c in close)}?"
-    return f"unknown {kind} {name!r}; known: {', '.join(known)}"
+    more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
+    return f"unknown {kind} {name!r}; known: {', '.join(known[:MOST])}{more}"

@@ -61,9 +61,9 @@ def main() -> None:
     try:
         app()
     except Exception as err:
-        from ghn_fl.errors import USER_ERRORS  # after the fact: it imports torch
+        from ghn_fl.errors import FAILURES, USER_ERRORS  # after the fact: it imports torch
 
         if not isinstance(err, USER_ERRORS):
             raise
         typer.echo(f"ghnfl: {err}", err=True)
-        sys.exit(2)
+        sys.exit(1 if isinstance(err, FAILURES) else 2)

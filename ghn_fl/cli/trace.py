@@ -32,12 +32,13 @@ def trace(
     """Trace a model into a graph, show it as a tree, draw it."""
     import graphs
     import zoo
+    from ghn_fl.files import write_atomic
 
     graph = graphs.trace(zoo.build(spec), zoo.example_input(spec))
     if draw is not None:
         graphs.draw(graph, draw, depth=depth, title=spec)
     if json is not None:
-        json.write_text(graph.to_json() + "\n")
+        write_atomic(json, graph.to_json() + "\n")
     if not quiet:
         typer.echo(graphs.tree(graph, depth) + "\n")
     for line in _facts(spec, graph):

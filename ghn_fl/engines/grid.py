@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from ghn_fl.engines import children
 from ghn_fl.engines.local import run
-from ghn_fl.errors import USER_ERRORS, ConfigError, DataError, RunError
+from ghn_fl.errors import FAILURES, USER_ERRORS, ConfigError, DataError
 from ghn_fl.files import write_atomic
 from ghn_fl.simulation.grid import Cell, is_finished
 
@@ -139,7 +139,7 @@ def _run(connection: Connection, cell: Cell, out: Path, data_dir: Path | None) -
     except BrokenPipeError:
         pass  # nobody listens any more: the last round is on disk
     except USER_ERRORS as err:
-        known = begun or isinstance(err, RunError | DataError)
+        known = begun or isinstance(err, (*FAILURES, DataError))
         say({"status": "failed" if known else "refused", "reason": _line(err)})
     except Exception as err:
         write_atomic(log, traceback.format_exc())

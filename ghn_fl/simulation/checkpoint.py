@@ -9,7 +9,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 
-from ghn_fl.errors import RunError
+from ghn_fl.errors import RunError, WriteError
 from ghn_fl.files import write_atomic
 from ghn_fl.tree import flatten, unflatten, unshared
 
@@ -25,7 +25,10 @@ def save(folder: Path, number: int, state: Any) -> None:
         "round": str(number),
         "skeleton": json.dumps(skeleton),
     }
-    (folder / FILE).parent.mkdir(exist_ok=True)
+    try:
+        (folder / FILE).parent.mkdir(exist_ok=True)
+    except OSError as err:
+        raise WriteError(f"cannot write {folder / FILE}: {err.strerror}") from err
     write_atomic(folder / FILE, to_bytes(unshared(tensors), metadata))
 
 

@@ -96,7 +96,14 @@ class RunConfig:
         """The method's own settings: its defaults with what `options` and `transfer` say."""
         kind = METHODS[self.method].config
         options = dict(self.options)
-        if any(f.name == "transfer" for f in dataclasses.fields(kind)):
+        own = {f.name for f in dataclasses.fields(kind)}
+        for key in options:
+            if key not in own and key in {f.name for f in dataclasses.fields(self)}:
+                raise ConfigError(
+                    f"{key!r} is a setting of the run, no option of {self.method}; "
+                    f"give it as --{key.replace('_', '-')}"
+                )
+        if "transfer" in own:
             options.setdefault("transfer", self.transfer)
         return from_mapping(kind, options, f"option of {self.method}")
 
@@ -118,6 +125,9 @@ def from_mapping(kind: type[T], values: Mapping[str, Any], what: str) -> T:
             nested.setdefault(head, {})[rest] = value
         elif dataclasses.is_dataclass(hints[head]) and isinstance(value, Mapping):
             nested.setdefault(head, {}).update(value)
+        elif dataclasses.is_dataclass(hints[head]) and not isinstance(value, hints[head]):
+            part = dataclasses.fields(hints[head])[0].name
+            raise ConfigError(f"{what} {key!r} has parts, as {key}.{part}; got {value!r}")
         else:
             flat[head] = _convert(value, hints[head], key, what)
     for head, part in nested.items():

@@ -11,7 +11,7 @@ from typing import Any
 import zoo
 from ghn_fl.errors import ConfigError
 from ghn_fl.methods import METHODS
-from ghn_fl.simulation.config import RunConfig, read_file
+from ghn_fl.simulation.config import RunConfig, from_mapping, read_file
 from ghn_fl.types import STRONG, WEAK
 from zoo import Device, ModelSpec
 from zoo.registry import unknown
@@ -118,7 +118,8 @@ def _from_file(path: Path) -> tuple[Tier, ...]:
     content = read_file(path)
     entries = content.get("tier", [])
     if set(content) != {"tier"} or not isinstance(entries, list) or not entries:
-        raise ConfigError(f"{path} must consist of [[tier]] tables, got {', '.join(content)}")
+        found = ", ".join(content) or "nothing"
+        raise ConfigError(f"{path} must consist of [[tier]] tables, got {found}")
     tiers = tuple(_tier(path, entry) for entry in entries)
     names = [tier.name for tier in tiers]
     if len(set(names)) < len(names):
@@ -128,21 +129,36 @@ def _from_file(path: Path) -> tuple[Tier, ...]:
     return tiers
 
 
-def _tier(path: Path, entry: Mapping[str, Any]) -> Tier:
-    known = {f.name: f for f in dataclasses.fields(Tier)}
-    values = dict(entry)
-    fit = values.pop("fit", None)
-    for key in values:
+def _tier(path: Path, entry: Any) -> Tier:
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{path}: a tier must be a [[tier]] table, got {entry!r}")
+    fields = dataclasses.fields(Tier)
+    known = (*(f.name for f in fields), "fit")
+    for key in entry:
         if key not in known:
-            raise ConfigError(f"{path}: {unknown('key of a tier', key, (*known, 'fit'))}")
-    if (fit is None) == ("model" not in values):
+            raise ConfigError(f"{path}: {unknown('key of a tier', key, known)}")
+    if ("fit" in entry) == ("model" in entry):
         raise ConfigError(f"{path}: a tier needs either `model` or `fit`, got {sorted(entry)}")
+    needed = [f.name for f in fields if f.default is dataclasses.MISSING and f.name != "model"]
+    if lacking := [name for name in needed if name not in entry]:
+        raise ConfigError(f"{path}: a tier lacks {', '.join(lacking)}; it has {sorted(entry)}")
+    values = {key: value for key, value in entry.items() if key != "fit"}
+    values["model"] = _fitting(path, entry["fit"]) if "fit" in entry else _model(path, entry)
+    return from_mapping(Tier, values, f"{path}: key of a tier")
+
+
+def _model(path: Path, entry: Mapping[str, Any]) -> ModelSpec:
+    if not isinstance(entry["model"], str):
+        raise ConfigError(f"{path}: model must be a text as 'lenet5', got {entry['model']!r}")
+    return ModelSpec.parse(entry["model"])
+
+
+def _fitting(path: Path, fit: Any) -> ModelSpec:
+    """The largest model of a family that the device of a `fit` table can train."""
     try:
-        if fit is not None:
-            device = {k: v for k, v in fit.items() if k != "family"}
-            values["model"] = zoo.fit(fit["family"], Device(**device))
-        else:
-            values["model"] = ModelSpec.parse(values["model"])
-        return Tier(**values)
-    except (TypeError, KeyError) as err:
-        raise ConfigError(f"{path}: a tier lacks something or has too much: {err}") from err
+        device = {key: value for key, value in fit.items() if key != "family"}
+        return zoo.fit(fit["family"], Device(**device))
+    except (TypeError, KeyError, AttributeError) as err:
+        raise ConfigError(
+            f"{path}: fit must be a table of family, memory, flops and bandwidth, got {fit!r}"
+        ) from err

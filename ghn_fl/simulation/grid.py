@@ -190,7 +190,8 @@ def place(method: str, key: str, value: Any) -> Settings:
     if key in {f.name for f in dataclasses.fields(RunConfig)}:
         flag = key.replace("_", "-")
         raise ConfigError(f"{key} is the same for all methods of a grid: give it as --{flag}")
-    raise ConfigError(unknown(f"setting of {method}", key, (*options, *OWN)))
+    known = tuple(dict.fromkeys((*options, *OWN)))
+    raise ConfigError(unknown(f"setting of {method}", key, known))
 
 
 def merge(*parts: Mapping[str, Any]) -> Settings:

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ghn_fl.errors import ConfigError, RunError
+from ghn_fl.errors import ConfigError, RunError, WriteError
 from ghn_fl.files import write_atomic
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.types import STRONG, WEAK, Client
@@ -51,23 +51,26 @@ def describe(
 def read_config(folder: Path) -> dict[str, Any]:
     try:
         content = json.loads((folder / "config.json").read_text())
-    except (OSError, json.JSONDecodeError) as err:
+    except (OSError, ValueError) as err:
         raise RunError(f"{folder} holds no readable config.json: {err}") from err
     if not isinstance(content, dict) or content.get("version") != VERSION:
         raise RunError(f"{folder}/config.json is not of version {VERSION}")
     if not isinstance(content.get("config"), dict):
-        raise RunError(f"{folder}/config.json has no settings under 'config'")
+        raise RunError(f"{folder}/config.json is damaged: it has no settings")
     # a setting that is younger than the run had no effect then, which is its default
     return content | {"config": dataclasses.asdict(RunConfig()) | content["config"]}
 
 
 def differing(config: RunConfig, stored: Mapping[str, Any]) -> list[str]:
-    """The settings that are not those of a stored config."""
+    """The settings that are not those of a stored config, each with both values."""
     values = dataclasses.asdict(config)
-    names = {name for name, value in values.items() if stored.get(name) != value}
-    if "options" in names and _same_options(config, stored):
-        names.remove("options")
-    return sorted(names)
+    if _same_options(config, stored):
+        del values["options"]
+    return [
+        f"{name} ({stored.get(name)!r} there, {value!r} now)"
+        for name, value in sorted(values.items())
+        if stored.get(name) != value
+    ]
 
 
 def _same_options(config: RunConfig, stored: Mapping[str, Any]) -> bool:
@@ -103,7 +106,7 @@ def append(folder: Path, record: dict[str, Any]) -> None:
         with (folder / "rounds.jsonl").open("a") as file:
             file.write(json.dumps(record) + "\n")
     except OSError as err:
-        raise RunError(f"cannot write {folder}/rounds.jsonl: {err.strerror}") from err
+        raise WriteError(f"cannot write {folder}/rounds.jsonl: {err.strerror}") from err
 
 
 def by_tier(

@@ -115,6 +115,8 @@ def _begin(
     """Rounds done, their records and the state: of a fresh folder or of one to go on with."""
     if out is None:
         return 0, [], None
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file, not a folder")
     if (out / "config.json").exists():
         stored = records.read_config(out)
         known = stored["config"]
@@ -122,7 +124,10 @@ def _begin(
             raise ConfigError(f"{out} holds a run already; --resume goes on with it")
         differing = records.differing(config, known)
         if differing:
-            raise ConfigError(f"{out} was started with other settings: {', '.join(differing)}")
+            raise ConfigError(
+                f"{out} was started with other settings: {', '.join(differing)}; "
+                "give the same, or another --out"
+            )
         if stored.get("changes") != description.get("changes"):
             raise ConfigError(f"{out} was started with another schedule than {config.elastic} is")
     elif resume and out.exists() and any(out.iterdir()):

@@ -68,6 +68,13 @@ def test_wrong_usage_is_one_clear_line_and_exit_code_2(
     assert says in done.stderr
 
 
+@pytest.mark.parametrize("flag", ["--draw", "--json"])
+def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path, flag: str) -> None:
+    done = ghnfl(tmp_path, "trace", "lenet5", flag, "missing/graph.svg")
+    assert done.returncode and done.stdout == ""
+    assert done.stderr == "ghnfl: cannot write missing/graph.svg: No such file or directory\n"
+
+
 def test_generate_writes_weights_for_an_unseen_model(tmp_path: Path) -> None:
     torch.manual_seed(0)
     GHN(GHNConfig(width=16, decoder_width=16)).save(tmp_path / "ghn.safetensors")

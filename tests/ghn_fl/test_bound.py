@@ -107,6 +107,8 @@ def test_inverse(epsilon: float, parameters: int, clients: int, rounding: Any) -
         ({"clients": -1}, "clients must be above 0, got -1"),
         ({"radius": math.inf}, "radius must be above 0, got inf"),
         ({"lipschitz": 0.0}, "lipschitz must be above 0"),
+        ({"epsilon": 1e-300}, "more samples than can be counted are needed for epsilon 1e-300"),
+        ({"radius": 1e308, "rounding": "ceil"}, "more samples than can be counted"),
         ({"rounding": "up"}, "rounding must be none, ceil or strict, got 'up'"),
     ],
 )

@@ -20,3 +20,7 @@ def test_unknown_names_get_the_close_ones_or_all() -> None:
         registry["FedAvgg"]
     with pytest.raises(SpecError, match="unknown method 'xyz'; known: fedavg, fedprox"):
         registry["xyz"]
+    for number in range(100, 200):
+        registry.register(str(number), 0)
+    with pytest.raises(SpecError, match=r"known: 100, 101, .*, 139 and 62 more$"):
+        registry["xyz"]

@@ -46,6 +46,10 @@ def test_options_reach_the_methods_settings() -> None:
         ({"strong_share": -1.0}, "strong_share must be from 0 to 1"),
         ({"alpha": 0.0}, "alpha above 0"),
         ({"lr": 0.0}, "lr must be above 0"),
+        ({"lr": float("inf")}, "lr must be above 0"),
+        ({"momentum": 1.0}, "momentum must be from 0 to below 1, got 1.0"),
+        ({"options": {"lr": 1}}, "'lr' is a setting of the run, no option of recipfl; .* --lr"),
+        ({"options": {"ghn": 3}}, r"'ghn' has parts, as ghn.num_classes; got 3"),
         ({"options": {"update.lrr": 1}}, "unknown option of recipfl 'lrr'; did you mean 'lr'"),
         ({"options": {"transfer.x": 1}}, "'transfer' has no parts"),
         ({"rounds.x": 1}, "'rounds' has no parts"),
@@ -119,13 +123,20 @@ def test_a_fleet_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "must consist of"),
+        ("", "must consist of .* got nothing"),
+        ("tier = [1, 2]", r"a tier must be a \[\[tier\]\] table, got 1"),
         ("rounds = 3", "must consist of"),
         ("[[tier]]\nname='a'\ncount=1\nshare=0.5", "needs either `model` or `fit`"),
         ("[[tier]]\nname='a'\ncount=0\nshare=0.5\nmodel='lenet5'", "1 device or more, got 0"),
         ("[[tier]]\nname='a'\ncount=1\nshare=2.0\nmodel='lenet5'", r"share must be in \(0, 1\]"),
         ("[[tier]]\nname='a'\ncuont=1\nshare=1.0\nmodel='lenet5'", "did you mean 'count'"),
-        ("[[tier]]\nname='a'\nshare=1.0\nmodel='lenet5'", "lacks something"),
+        ("[[tier]]\nname='a'\nmodel='lenet5'", "a tier lacks count, share; it has"),
+        ("[[tier]]\nname='a'\ncount='b'\nshare=1\nmodel='lenet5'", "'count' must be int, got 'b'"),
+        (
+            "[[tier]]\nname='a'\ncount=1\nshare=1\nmodel=5",
+            "model must be a text as 'lenet5', got 5",
+        ),
+        ("[[tier]]\nname='a'\ncount=1\nshare=1\nfit='lenet5'", "fit must be a table of family"),
         ("[[tier]]\nname='a'\ncount=1\nshare=0.6\nmodel='lenet5'\n" * 2, "two tiers have one name"),
     ],
 )

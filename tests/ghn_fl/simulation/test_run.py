@@ -164,7 +164,8 @@ def test_folders_of_other_runs_are_not_touched(tmp_path: Path) -> None:
     before = {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()}
     with pytest.raises(ConfigError, match="holds a run already; --resume goes on with it"):
         run(config(rounds=1), out=folder, workers=1)
-    with pytest.raises(ConfigError, match="started with other settings: rounds, seed"):
+    says = r"started with other settings: rounds \(1 there, 2 now\), seed \(0 there, 1 now\);"
+    with pytest.raises(ConfigError, match=says):
         run(config(rounds=2, seed=1), out=folder, workers=1, resume=True)
     other = tmp_path / "other"
     other.mkdir()
