@@ -135,14 +135,14 @@ SETTINGS: Mapping[str, Setting] = {
 }
 
 
-def own_settings(method: str, rounds: int) -> Settings:
+def own_settings(method: str, base: RunConfig) -> Settings:
     """What a method has for itself, beside its learning rate; the others go as they are."""
     options: Mapping[str, Mapping[str, Any]] = {
         # strong devices train a second model as under the other methods, and exits begin to teach
         # each other within the run: 0.3 of the rounds, as in the authors' code
-        "depthfl": {"own_and_smallest": True, "ramp": round(0.3 * rounds)},
-        # the labels of public data are nobody's
-        "fedmd": {"pretrain_epochs": 0, "align": 500},
+        "depthfl": {"own_and_smallest": True, "ramp": round(0.3 * base.rounds)},
+        # nobody learns from public labels; before its first round a device learns for one round
+        "fedmd": {"pretrain_epochs": 0, "private_init_epochs": base.epochs, "align": 500},
     }
     return {"options": dict(options[method])} if method in options else {}
 
@@ -162,7 +162,7 @@ def base_config(name: str, folder: Path, *, tuning: bool) -> RunConfig:
 def tuning_cells(name: str, folder: Path) -> list[Cell]:
     """A run for every method and learning rate."""
     base = base_config(name, folder, tuning=True)
-    own = {method: own_settings(method, base.rounds) for method in METHODS}
+    own = {method: own_settings(method, base) for method in METHODS}
     tried = grids.parse_tried([LEARNING_RATES], METHODS)
     return grids.tuning_cells(base, METHODS, (TUNING_SEED,), own, tried)
 
@@ -174,7 +174,7 @@ def evaluation_cells(
     if TUNING_SEED in seeds:
         raise ConfigError(f"seed {TUNING_SEED} chose the learning rates; compare with others")
     base = base_config(name, folder, tuning=False)
-    own = {m: grids.merge(own_settings(m, base.rounds), {"lr": lr}) for m, lr in rates.items()}
+    own = {m: grids.merge(own_settings(m, base), {"lr": lr}) for m, lr in rates.items()}
     return grids.cells(base, [m for m in METHODS if m in rates], seeds, own)
 
 

@@ -279,10 +279,11 @@ TEST = (
 )
 COST = (
     "Samples trained: passes over private samples by all devices in a run, every model of a device "
-    "counted: where two are named, a strong device trains both (one after the other), sends and "
-    "receives both. FedMD's passes over public samples, 500 a device and round, and its first five "
-    "over private ones come on top. Bytes: down and up. Seconds: of one core, means over the "
-    "seeds; other work ran beside it, so they say less than the samples."
+    "counted. Where two models are named, a strong device trains, receives and sends both, and so "
+    "does every device whose own model is not the fleet's smallest. On top come FedMD's passes "
+    "over public samples, at most 500 a device and round, and a device's first training, as long "
+    "as a round. Bytes: down and up, mean over the devices as they were sampled. Seconds: of the "
+    "whole run, with what else the machine did at that time; the samples compare better."
 )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gains
+from benchmarks import gains, gains_report, results_file
 from benchmarks.gains import METHODS, SETTINGS, TUNING_SEED
 from benchmarks.gains_report import (
     BEGIN,
@@ -246,3 +246,30 @@ def test_a_setting_tells_what_is_there_and_why_the_rest_is_not(
         gains.rates_of("a")
     with pytest.raises(ConfigError, match="no runs to compare"):
         gains.report(tmp_path, (0,))
+
+
+@pytest.mark.slow
+def test_tune_run_and_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"dataset": "synthetic", "skew": "1:2", "large": "lenet5", "small": "lenet5-w0.5"}
+    setting = gains.Setting(
+        title="Clusters",
+        settings={**small, "public": "heldout", "rounds": 2, "epochs": 1},
+        tuning_rounds=1,
+    )
+    page = tmp_path / "results.md"
+    page.write_text(PAGE.read_text())
+    monkeypatch.setattr(gains, "SETTINGS", {"a": setting})
+    monkeypatch.setattr(gains, "METHODS", ("recipfl", "local", "inclusivefl"))
+    monkeypatch.setattr(gains, "LEARNING_RATES", "lr=0.03")
+    monkeypatch.setattr(gains, "TUNED", tmp_path / "tuned.json")
+    monkeypatch.setattr(gains_report, "PAGE", page)
+    for module in (gains_report, results_file):
+        monkeypatch.setattr(module, "FOLDER", tmp_path)
+    gains.tune(["a"], tmp_path / "runs", None)
+    gains.run(["a"], (0, 1), tmp_path / "runs", None)
+    written = gains.report(tmp_path / "runs", (0, 1))
+    assert [path.name for path in written] == ["gains.md", "gains.svg", "results.md"]
+    text = written[0].read_text()
+    assert "- inclusivefl: inclusivefl needs models that share layers" in text
+    assert "a strong device trains" in text and "lenet5 + lenet5-w0.5" in text
+    assert "| a. Clusters | strong |" in page.read_text()
