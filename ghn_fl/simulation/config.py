@@ -126,8 +126,8 @@ def from_mapping(kind: type[T], values: Mapping[str, Any], what: str) -> T:
         elif dataclasses.is_dataclass(hints[head]) and isinstance(value, Mapping):
             nested.setdefault(head, {}).update(value)
         elif dataclasses.is_dataclass(hints[head]) and not isinstance(value, hints[head]):
-            part = dataclasses.fields(hints[head])[0].name
-            raise ConfigError(f"{what} {key!r} has parts, as {key}.{part}; got {value!r}")
+            first = dataclasses.fields(hints[head])[0].name
+            raise ConfigError(f"{what} {key!r} has parts, as {key}.{first}; got {value!r}")
         else:
             flat[head] = _convert(value, hints[head], key, what)
     for head, part in nested.items():
