@@ -102,6 +102,8 @@ def run(
     if out is not None:
         if method.hypernetwork is not None:
             method.hypernetwork(state).save(out / "ghn.safetensors")
+        if method.lessons is not None:
+            method.lessons(state).save(out / "lessons.safetensors")
         write_atomic(out / "summary.json", json.dumps(summary, indent=1) + "\n")
     return RunResult(summary, tuple(history), state)
 
