@@ -15,7 +15,6 @@ Suffixes: N images, C channels, G side of a field's grid, Y x X an image, K clas
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,7 @@ FORMAT, VERSION = "ghnfl-lessons", "1"
 _BATCH = 100  # images that share BatchNorm statistics
 _SIZES = (4, 5, 6, 8, 10)  # random numbers along the side of a field: how fine a pattern is
 _BENDS, _BEND_RATE = 10, 0.2  # steps of Adam on a field, and their size
-_STUDY_BATCH, _STUDY_RATE, _TEMPERATURE = 64, 5e-3, 2.0
+_STUDY_BATCH, _STUDY_RATE, _TEMPERATURE = 64, 6e-3, 4.0
 
 
 @dataclass(frozen=True)
@@ -192,12 +191,11 @@ def study(
     """
     pupil = initialize(model, weights).train()
     trained = {name: p for name, p in pupil.named_parameters() if p.requires_grad}
-    optimizer = torch.optim.Adam(trained.values())
+    optimizer = torch.optim.Adam(trained.values(), lr=_STUDY_RATE)
     targets = (lessons.answers / _TEMPERATURE).softmax(1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        for step in range(steps):
-            optimizer.param_groups[0]["lr"] = _rate(step, steps)
+        for _ in range(steps):
             batch = torch.randint(len(targets), (_STUDY_BATCH,))
             logits = logits_of(pupil(lessons.images[batch]))
             if logits.shape[1:] != targets.shape[1:]:
@@ -211,9 +209,3 @@ def study(
             ).backward()
             optimizer.step()
     return {name: p.detach() for name, p in trained.items()}
-
-
-def _rate(step: int, steps: int) -> float:
-    """The step size: up in the first fifth, and all the while down to 0 as a cosine."""
-    up, down = min(1.0, (step + 1) / (0.2 * steps)), (1 + math.cos(math.pi * step / steps)) / 2
-    return _STUDY_RATE * up * down
