@@ -12,22 +12,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ghn_fl.engines import run
     from ghn_fl.hypernet import GHN, Change, GHNConfig, Request, UpdateConfig, initialize, update
+    from ghn_fl.lessons import Lessons, study
     from ghn_fl.simulation import RunConfig, RunResult
 
 __all__ = [
     "GHN",
     "Change",
     "GHNConfig",
+    "Lessons",
     "Request",
     "RunConfig",
     "RunResult",
     "UpdateConfig",
     "initialize",
     "run",
+    "study",
     "update",
 ]
 
 _HOME = dict.fromkeys(__all__, "ghn_fl.hypernet") | {
+    "Lessons": "ghn_fl.lessons",
+    "study": "ghn_fl.lessons",
     "RunConfig": "ghn_fl.simulation",
     "RunResult": "ghn_fl.simulation",
     "run": "ghn_fl.engines",

@@ -167,6 +167,7 @@ class Method:
             goes in is left as it is; everything needed to go on is in the one that comes out.
         personalize: the weights with which each client would be served now, for its first model.
         hypernetwork: the hypernetwork in a state, where the method has one worth keeping.
+        lessons: what a network of any architecture can learn from, made from a state alone.
         static_norm: before a client is evaluated, its BatchNorm statistics are collected anew
             with its final weights (HeteroFL); else they are those of its fine-tune epoch.
         join: the state of a fleet that has changed, from the one before: what was there is kept,
@@ -178,6 +179,7 @@ class Method:
     run_round: Callable[[State, Sequence[Client], Train], tuple[State, Report]]
     personalize: Callable[[State, Sequence[Client]], list[Weights]]
     hypernetwork: Callable[[State], Saveable] | None = None
+    lessons: Callable[[State], Saveable] | None = None
     static_norm: bool = False
     join: Callable[[State], State] | None = None
 

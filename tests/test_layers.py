@@ -22,7 +22,7 @@ ROOMS = (
     ("ghn_fl.types", "ghn_fl.files", "ghn_fl.random", "ghn_fl.tree", "ghn_fl.optim"),
     ("ghn_fl.losses", "ghn_fl.which_models"),
     ("ghn_fl.local", "ghn_fl.aggregate", "ghn_fl.masks", "ghn_fl.hypernet", "ghn_fl.bound"),
-    ("ghn_fl.grouped", "ghn_fl.public", "ghn_fl.distillation"),
+    ("ghn_fl.grouped", "ghn_fl.public", "ghn_fl.distillation", "ghn_fl.lessons"),
     ("ghn_fl.methods", "ghn_fl.data"),
     ("ghn_fl.simulation",),
     ("ghn_fl.engines",),

@@ -24,6 +24,9 @@ def generate(
         str | None,
         typer.Option(help="The client's share of every class: 0.5,0.5,0 ...; uniform if left out."),
     ] = None,
+    study: Annotated[
+        int, typer.Option(help="Steps in which the model learns the lessons of the run folder.")
+    ] = 0,
     in_channels: Annotated[int | None, typer.Option(help="Channels of the model's input.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Pixels of the model's input.")] = None,
 ) -> None:
@@ -33,7 +36,11 @@ def generate(
     from ghn_fl.errors import GHNError
     from ghn_fl.files import write_atomic
     from ghn_fl.hypernet import GHN
+    from ghn_fl.lessons import Lessons
+    from ghn_fl.lessons import study as learn
 
+    if study < 0 or (study and graph is not None):
+        raise typer.BadParameter("--study takes 1 step or more, and a --model: a graph cannot run")
     if (model is None) == (graph is None):
         raise typer.BadParameter("give either --model or --graph")
     network = GHN.load(ghn)
@@ -58,6 +65,8 @@ def generate(
         )
         example = zoo.example_input(model, in_channels=in_channels, image_size=image_size)
         weights = network.generate(built, example, client=client)
+        if study:
+            weights = learn(built, weights, Lessons.load(ghn), steps=study)
     write_atomic(out, save(weights, {"format": "pt", "architecture": model or str(graph)}))
     typer.echo(_summary(weights, out))
 

@@ -16,7 +16,8 @@ A prior begins as its architecture's usual initial weights. FedAvg's step keeps 
 hypernetwork cannot say; the hypernetwork's own step carries what clients of all architectures have
 in common, and goes further where little data moves weights little. A prior rests while nobody
 answers for its architecture. An architecture that nobody has trained is served its generation
-alone (`GHN.generate`).
+(`GHN.generate`), and can then learn the priors' answers to images that the server made up
+(`ghn_fl.study`).
 
 Differences from the paper: the prior, and q_v, which is the prior instead of what each client last
 sent, so that nothing is kept by client. `recipfl_paper` is the method as published.
@@ -30,13 +31,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+import zoo
 from ghn_fl import which_models
 from ghn_fl.aggregate import weighted_mean
 from ghn_fl.errors import ConfigError
 from ghn_fl.hypernet import GHN, Change, GHNConfig, Request, UpdateConfig, imitate, update
 from ghn_fl.hypernet.served import descriptor, design_for, fresh, from_state, to_state
+from ghn_fl.lessons import Lessons, Teacher, make_lessons, study
 from ghn_fl.methods.registry import METHODS
 from ghn_fl.optim import AdamState
+from ghn_fl.random import torch_stream
 from ghn_fl.types import (
     Client,
     Job,
@@ -68,6 +72,8 @@ class Config:
         imitate: steps in which the hypernetwork that is kept at the end learns to make the priors
             by itself. In training it only says how clients differ; whoever asks it for weights of
             a new architecture needs all of them.
+        lessons: images that the server imagines at the end and keeps with the priors' answers, for
+            networks that nobody has trained (`ghn_fl.study`); 0: none.
     """
 
     ghn: GHNConfig = field(default_factory=GHNConfig)
@@ -78,6 +84,7 @@ class Config:
     settle: int = 20
     window: float = 0.15
     imitate: int = 100
+    lessons: int = 1500
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1 or not 0 <= self.window < 1:
@@ -85,10 +92,10 @@ class Config:
                 "momentum and window must be from 0 to below 1, "
                 f"got {self.momentum} and {self.window}"
             )
-        if not self.step >= 0 or self.settle < 0 or self.imitate < 0:
+        if not self.step >= 0 or min(self.settle, self.imitate, self.lessons) < 0:
             raise ConfigError(
-                "step, settle and imitate must be at least 0, "
-                f"got {self.step}, {self.settle} and {self.imitate}"
+                "step, settle, imitate and lessons must be at least 0, "
+                f"got {self.step}, {self.settle}, {self.imitate} and {self.lessons}"
             )
         if self.ghn.descriptor == "id":
             raise ConfigError(
@@ -203,20 +210,42 @@ def build(config: Config, setting: Setting) -> Method:
         ]
         return imitate(from_state(design, state)[0], targets, config.imitate, config.update).eval()
 
+    def lessons(state: State) -> Lessons:
+        """What the priors answer to images that the server makes up."""
+        with torch.random.fork_rng(devices=[]):  # a fresh model draws weights that nobody uses
+            teachers = [
+                Teacher(zoo.build(spec, **setting.task), state["mean"][str(spec)], share)
+                for spec in mean
+                if str(spec) in state["mean"]
+                for share in (sum(c.samples for c in setting.clients if spec in c.models),)
+            ]
+        size, stream = setting.task["image_size"], torch_stream(setting.seed, "lessons")
+        shape = (setting.task["in_channels"], size, size)
+        return make_lessons(teachers, shape, setting.num_classes, config.lessons, stream)
+
     def join(state: State) -> State:
-        """A new architecture's prior is what the hypernetwork makes of it, told the known ones."""
+        """A new architecture's prior: its initial weights, taught what the known priors answer."""
         new = [spec for spec in mean if str(spec) not in state["prior"]]
         if not new:
             return state
-        whole, made = hypernetwork(state), dict[str, dict[str, Tensor]]()
-        for spec in new:
-            weights = whole.generate(graph=setting.graphs[spec], client=mean[spec])
-            made[str(spec)] = {n: w.contiguous() for n, w in weights.items()}
+        made = {str(spec): dict(setting.initial[spec]) for spec in new}
+        if config.lessons:
+            known = lessons(state)
+            for spec in new:
+                model = zoo.build(spec, **setting.task)
+                made[str(spec)] = study(model, setting.initial[spec], known)
         still = {spec: {n: torch.zeros_like(w) for n, w in p.items()} for spec, p in made.items()}
         begun = {"prior": made, "speed": still, "mean": made, "steps": dict.fromkeys(made, 0)}
         return state | {key: state[key] | values for key, values in begun.items()}
 
-    return Method(init, run_round, personalize, hypernetwork, join=join)
+    return Method(
+        init,
+        run_round,
+        personalize,
+        hypernetwork,
+        lessons=lessons if config.lessons else None,
+        join=join,
+    )
 
 
 def _advance(state: State, spec: str, move: Weights, glide: Weights, config: Config) -> None:

@@ -104,6 +104,8 @@ def run(
         last = methods[stages[-1].since]
         if last.hypernetwork is not None:
             last.hypernetwork(state).save(out / "ghn.safetensors")
+        if last.lessons is not None:
+            last.lessons(state).save(out / "lessons.safetensors")
         write_atomic(out / "summary.json", json.dumps(summary, indent=1) + "\n")
     return RunResult(summary, tuple(history), state)
 

@@ -10,7 +10,7 @@ import typer
 from safetensors.torch import load_file
 
 import zoo
-from ghn_fl import GHN, GHNConfig
+from ghn_fl import GHN, GHNConfig, Lessons
 from ghn_fl.cli.app import app
 from tests.cli.typed import ghnfl
 
@@ -87,9 +87,29 @@ def test_generate_writes_weights_for_an_unseen_model(tmp_path: Path) -> None:
     assert f"{zoo.num_parameters('lenet5-w0.5'):,} parameters" in done.stdout
 
 
+def test_generate_lets_the_model_learn_the_lessons_of_the_run(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    GHN(GHNConfig(width=16, decoder_width=16)).save(tmp_path / "ghn.safetensors")
+    images, answers = torch.randn(8, 1, 28, 28), torch.randn(8, 10).log_softmax(1)
+    Lessons(images, answers).save(tmp_path / "lessons.safetensors")
+    made = []
+    for number, study in enumerate(("0", "2")):
+        out = tmp_path / f"{number}.safetensors"
+        words = ["--ghn", str(tmp_path), "--model", "lenet5-d1-w0.5", "--out", str(out)]
+        done = ghnfl("generate", *words, "--study", study)
+        assert done.returncode == 0, done.stderr
+        made.append(load_file(out))
+    plain, taught = made
+    assert plain.keys() == taught.keys()
+    assert not torch.equal(plain["exits.1.classifier.bias"], taught["exits.1.classifier.bias"])
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (("--model", "lenet5", "--study", "3"), "there are no lessons at"),
+        (("--model", "lenet5", "--study", "-1"), "--study takes 1 step or more"),
+        (("--graph", "broken.json", "--study", "3"), "a graph cannot run"),
         (("--model", "lenet5", "--histogram", "0.5,0.5"), "must have 10 entries"),
         (("--model", "lenet5", "--histogram", "a,b"), "--histogram takes numbers"),
         (("--model", "lenet6"), "did you mean 'lenet5'"),

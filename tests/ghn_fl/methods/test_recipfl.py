@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+import zoo
 from ghn_fl.aggregate import weighted_mean
 from ghn_fl.errors import ConfigError
+from ghn_fl.lessons import Lessons, Teacher, ask
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.tree import equal
 from ghn_fl.types import Answer, Job, State, Train
@@ -166,11 +168,26 @@ def test_the_hypernetwork_that_is_kept_makes_the_priors_by_itself() -> None:
     assert error(60) < 0.5 * error(0)
 
 
+def test_lessons_are_the_priors_answers_or_none() -> None:
+    bed = Bed("recipfl", lessons=6)
+    state = bed.method.init()
+    lessons = bed.method.lessons(state)  # type: ignore[misc]
+    assert isinstance(lessons, Lessons)
+    assert (lessons.images.shape, lessons.answers.shape) == ((6, 1, 16, 16), (6, 10))
+    teachers = [
+        Teacher(zoo.build(spec, **bed.setting.task), state["mean"][str(spec)], share)
+        for spec in bed.setting.graphs
+        for share in (sum(c.samples for c in bed.clients if spec in c.models),)
+    ]
+    torch.testing.assert_close(lessons.answers, ask(teachers, lessons.images).detach())
+    assert Bed("recipfl", lessons=0).method.lessons is None
+
+
 def test_settings_that_cannot_be() -> None:
     for options, says in (
         ({"momentum": 1.0}, "momentum and window must be"),
-        ({"settle": -1}, "step, settle and imitate must be at least 0"),
-        ({"step": -0.5}, "step, settle and imitate must be at least 0"),
+        ({"settle": -1}, "step, settle, imitate and lessons must be at least 0"),
+        ({"step": -0.5}, "step, settle, imitate and lessons must be at least 0"),
         ({"ghn.descriptor": "id"}, "take the method recipfl-paper"),
     ):
         with pytest.raises(ConfigError, match=says):

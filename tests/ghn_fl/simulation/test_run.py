@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from ghn_fl import GHN, RunConfig, run
+from ghn_fl import GHN, Lessons, RunConfig, run
 from ghn_fl.data import load
 from ghn_fl.engines.local import DIED, LocalEngine
 from ghn_fl.engines.work import Bench, perform
@@ -26,7 +26,7 @@ from ghn_fl.simulation.run import _train
 from ghn_fl.tree import equal
 from ghn_fl.types import Job
 
-TINY = {"ghn.width": 16, "ghn.decoder_width": 16}
+TINY = {"ghn.width": 16, "ghn.decoder_width": 16, "lessons": 20}
 
 
 def config(**changes: Any) -> RunConfig:
@@ -72,6 +72,8 @@ def test_a_run_leaves_what_it_should(tmp_path: Path) -> None:
     assert [c["tier"] for c in fleet] == ["strong"] + ["weak"] * 5
     assert fleet[0]["models"] == ["lenet5", "lenet5-d1"]
     assert (folder / "ghn.safetensors").exists()
+    lessons = Lessons.load(folder)
+    assert (lessons.images.shape, lessons.answers.shape) == ((20, 1, 16, 16), (20, 10))
     # what travelled: every sampled client got its models' float32 weights, and sent as many back
     sizes = {"lenet5": 0, "lenet5-d1": 0}
     for name in sizes:
@@ -122,8 +124,8 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", "from ghn_fl.cli import main; main()", "train"]
     settings = "--dataset synthetic --skew 1:5 --rounds 6 --sample 3 --epochs 1 --eval-every 1"
     settings += " --lr 0.05 --batch-size 32"
-    tiny = ["--set", "ghn.width=16", "--set", "ghn.decoder_width=16", "--workers", "1"]
-    line = [*command, *settings.split(), *tiny, "--out", str(folder), *words]
+    tiny = [w for key, value in TINY.items() for w in ("--set", f"{key}={value}")]
+    line = [*command, *settings.split(), *tiny, "--workers", "1", "--out", str(folder), *words]
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     return subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
