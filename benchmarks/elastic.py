@@ -9,7 +9,6 @@ trained. Every run has a folder under --runs; finished ones are kept, interrupte
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import math
 import statistics
 import sys
@@ -33,16 +32,15 @@ from benchmarks.experiments import (
 )
 from benchmarks.results_file import FOLDER, write
 from ghn_fl.errors import USER_ERRORS
-from ghn_fl.methods import METHODS, recipfl
 from ghn_fl.report.plots import draw_curve, percentages
 from ghn_fl.report.read import Run, mean, read_run
 from ghn_fl.report.style import INK, WIDTH, styled, svg
 from ghn_fl.simulation.presets import PRESETS
-from ghn_fl.types import Method, Setting, State
 
 PART = 1 / 3
 LEVEL = 3  # rounds before the change whose mean accuracy is the level to come back to
-RESTART = "recipfl-restart"
+RESTART = "recipfl-restart"  # without lessons, a new architecture begins from its initial weights
+OWN: Mapping[str, Mapping[str, Any]] = {RESTART: {"method": "recipfl", "options": {"lessons": 0}}}
 BASES: Mapping[str, Mapping[str, Any]] = {
     "digits": {"skew": "2:100", "rounds": 30},
     "mnist": PRESETS["recipfl-mnist"]() | {"rounds": 60},
@@ -53,17 +51,6 @@ CHANGES = {
     "lenet5-w0.5": ("recipfl", RESTART, "exclusivefl"),
 }
 NAMES = {"lenet5": "to lenet5, the large model", "lenet5-w0.5": "to lenet5-w0.5, a new one"}
-
-
-def restarting(config: recipfl.Config, setting: Setting) -> Method:
-    """RecipFL whose new architectures begin from their initial weights, as all did at first."""
-    method = recipfl.build(config, setting)
-
-    def join(state: State) -> State:
-        first, kinds = method.init(), ("prior", "speed", "mean", "steps")
-        return state | {kind: first[kind] | state[kind] for kind in kinds}
-
-    return dataclasses.replace(method, join=join)
 
 
 def cases_of(base: Mapping[str, Any], folder: Path) -> list[Case]:
@@ -78,7 +65,10 @@ def cases_of(base: Mapping[str, Any], folder: Path) -> list[Case]:
         )
         settings = {**base, "eval_every": 1, "elastic": str(path)}
         cases += [
-            Case(name=f"{model}, {method}", settings={**settings, "method": method})
+            Case(
+                name=f"{model}, {method}",
+                settings={**settings, **OWN.get(method, {"method": method})},
+            )
             for method in methods
         ]
     return cases
@@ -225,9 +215,9 @@ def main() -> None:
         results = by_case(cases, options.seeds, found)
         parts += [text(dataset, results), closing("small", options.seeds, results)]
     note = (
-        f"`recipfl` gives a new architecture what its hypernetwork makes of it once it makes the "
-        f"known priors; `{RESTART}`, of this script alone, begins it from its initial weights, and "
-        "so does `exclusivefl`. Devices that change to the large model join those who train it."
+        "`recipfl` teaches a new architecture what the known priors answer to images that the "
+        f"server made up; `{RESTART}` (`lessons=0`) begins it from its initial weights, and so "
+        "does `exclusivefl`. Devices that change to the large model join those who train it."
     )
     path = write(
         "elastic", "Devices that change in the middle of a run", "\n\n".join([note, *parts])
@@ -235,8 +225,5 @@ def main() -> None:
     print(f"\n{path.read_text()}\n{path}")
 
 
-# Each run has a process of its own, which reads this file under the second name.
-if __name__ in ("__main__", "__mp_main__"):
-    METHODS.register(RESTART, dataclasses.replace(METHODS["recipfl"], build=restarting))
 if __name__ == "__main__":
     main()

@@ -10,8 +10,6 @@ from benchmarks.experiments import by_case, cells_of
 from ghn_fl import run
 from ghn_fl.simulation.elastic import changes_of
 from ghn_fl.simulation.fleet import tiers_of
-from ghn_fl.tree import equal
-from tests.ghn_fl.methods.bed import Bed
 
 TINY = {"dataset": "synthetic", "skew": "1:6", "rounds": 8, "sample": 4, "epochs": 1}
 
@@ -19,7 +17,7 @@ TINY = {"dataset": "synthetic", "skew": "1:6", "rounds": 8, "sample": 4, "epochs
 @pytest.mark.parametrize("name", elastic.BASES)
 def test_a_third_of_the_weak_devices_change_at_half_of_the_run(name: str, tmp_path: Path) -> None:
     cases = elastic.cases_of(elastic.BASES[name], tmp_path)
-    for cell in cells_of([c for c in cases if elastic.RESTART not in c.name], (0,)):
+    for cell in cells_of(cases, (0,)):
         (change,) = changes_of(cell.config, tiers_of(cell.config, 1))
         assert change.round == cell.config.rounds // 2 + 1
         assert round(100 * change.part) == 33 and str(change.model) in cell.name
@@ -41,16 +39,6 @@ def test_it_tells_what_changes_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_never_back() -> None:
     assert elastic.recovery([0.6, 0.5, 0.4, 0.3, 0.4], 4).rounds is None
-
-
-def test_restarting_begins_new_architectures_from_their_initial_weights() -> None:
-    bed = Bed("recipfl")
-    state = bed.method.init()
-    without = state | {
-        k: {"lenet5": state[k]["lenet5"]} for k in ("prior", "speed", "mean", "steps")
-    }
-    method = elastic.restarting(bed.config.method_config(), bed.setting)
-    assert method.join is not None and equal(method.join(without), state)
 
 
 def test_examples() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.func import functional_call
 
 import zoo
 from ghn_fl import RunConfig, run
@@ -29,7 +31,7 @@ from tests.ghn_fl.methods.bed import OPTIONS, Bed
 from zoo import ModelSpec
 
 ELASTIC = [name for name in METHODS.names() if METHODS[name].elastic]
-SHORT = {"recipfl": {"imitate": 5}}  # steps at a change
+SHORT = {"recipfl": {"imitate": 5, "lessons": 20}}  # at the end, and at a change
 LARGE, SMALL, NEW = (ModelSpec.parse(text) for text in ("lenet5", "lenet5-d1", "lenet5-w0.5"))
 
 
@@ -222,18 +224,29 @@ def test_local_forgets_the_weights_of_those_who_changed(tmp_path: Path) -> None:
     assert equal(after["clients"], {k: state["clients"][k] for k in after["clients"]})
 
 
-def test_a_new_prior_is_what_the_hypernetwork_makes_of_its_architecture(tmp_path: Path) -> None:
-    bed = Bed("recipfl", imitate=5)
+def test_a_new_prior_is_taught_what_the_known_ones_answer(tmp_path: Path) -> None:
+    bed = Bed("recipfl", lessons=100)
     stage, method, state, after = joined(bed, tmp_path)
-    (changed,) = stage.changed
-    assert method.hypernetwork is not None
-    ghn: Any = method.hypernetwork(state)  # imitates the priors of the models that were there
-    graph = setting_of(bed.config, bed.world, stage.clients).graphs[NEW]
-    made = ghn.generate(graph=graph, client=torch.tensor(stage.clients[changed].mix))
-    for part in ("prior", "mean"):
-        assert all(torch.allclose(after[part][str(NEW)][n], w, atol=1e-6) for n, w in made.items())
+    setting = setting_of(bed.config, bed.world, stage.clients)
+    assert method.lessons is not None
+    known: Any = method.lessons(state)  # by the priors that were there
+    model = zoo.build(NEW, **setting.task)
+
+    def error(weights: Any) -> float:
+        answers = functional_call(model, dict(weights), (known.images,)).log_softmax(1)
+        return float(F.kl_div(answers, known.answers, reduction="batchmean", log_target=True))
+
+    assert error(after["prior"][str(NEW)]) < 0.5 * error(setting.initial[NEW])
+    assert equal(after["mean"][str(NEW)], after["prior"][str(NEW)])
     assert all((w == 0).all() for w in after["speed"][str(NEW)].values())
     assert after["steps"][str(NEW)] == 0
+
+
+def test_without_lessons_a_new_prior_begins_from_its_initial_weights(tmp_path: Path) -> None:
+    bed = Bed("recipfl", lessons=0)
+    stage, _, _, after = joined(bed, tmp_path)
+    initial = setting_of(bed.config, bed.world, stage.clients).initial[NEW]
+    assert equal(after["prior"][str(NEW)], dict(initial))
 
 
 def test_only_models_change(tmp_path: Path) -> None:
