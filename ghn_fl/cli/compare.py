@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ghn_fl.cli.grid import run_all, with_settings
+from ghn_fl.cli.grid import run_all, say_missing, with_settings
 from ghn_fl.cli.train import layered
 
 Methods = Annotated[str, typer.Option(help="Methods, as recipfl,allsmall; or all.")]
@@ -81,7 +81,6 @@ def compare(
         Console().print()
         typer.echo(markdown(accuracy_table(found)))
         typer.echo(f"written: {', '.join(map(str, written))}")
-    for o in missing:
-        typer.echo(f"ghnfl: {o.method}-{o.seed} {o.status}: {o.reason}", err=True)
+    say_missing(outcomes)
     if not folders or any(o.status != "refused" for o in missing):
         raise typer.Exit(1)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from ghn_fl.cli.train import train
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ def run_all(
     )
     rounds = dict.fromkeys((cell.name for cell in cells), 0)
     outcomes: list[Outcome] = []
+    said: dict[tuple[str, str], str] = {}  # method and reason -> the run that gave it first
     started = time.perf_counter()
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         whole = sum(cell.config.rounds for cell in cells)
@@ -74,7 +77,9 @@ def run_all(
             else:
                 outcomes.append(event)
                 rounds[event.cell.name] = event.cell.config.rounds
-                _say(console, event, out, len(outcomes), len(cells))
+                key = event.cell.config.method, event.reason
+                first = said.setdefault(key, event.cell.name)
+                _say(console, event, out, f"{len(outcomes)} of {len(cells)}", first)
             progress.update(
                 task,
                 completed=sum(rounds.values()),
@@ -86,12 +91,24 @@ def run_all(
     return sorted(outcomes, key=lambda outcome: places[outcome.cell.name])
 
 
-def _say(console: Console, outcome: Outcome, out: Path, ended: int, runs: int) -> None:
+def say_missing(outcomes: Sequence[Outcome]) -> None:
+    """Why there are runs without a result, on stderr; those of one method and reason together."""
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for o in outcomes:
+        if not o.has_result:
+            names.setdefault((o.cell.config.method, o.status, o.reason), []).append(o.cell.name)
+    for (_, status, reason), runs in names.items():
+        typer.echo(f"ghnfl: {', '.join(runs)} {status}: {reason}", err=True)
+
+
+def _say(console: Console, outcome: Outcome, out: Path, count: str, first: str) -> None:
+    """A line for a run that has ended; `first` is the run that ended so for the first time."""
     from rich.text import Text
 
-    words = f"{outcome.status}: {outcome.reason}"
+    why = outcome.reason if first == outcome.cell.name else f"as {first}"
+    words = f"{outcome.status}: {why}"
     if outcome.has_result:
         summary = json.loads((out / outcome.cell.name / "summary.json").read_text())
         scores = [f"{t} {100 * s['accuracy']:.1f} %" for t, s in summary["tiers"].items()]
         words = ", ".join(scores) + (" (kept)" if outcome.status == "kept" else "")
-    console.print(Text(f"{ended} of {runs}  {outcome.cell.name}: {words}"))
+    console.print(Text(f"{count}  {outcome.cell.name}: {words}"))

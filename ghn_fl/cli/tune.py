@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ghn_fl.cli.compare import Methods, Sets, Workers
-from ghn_fl.cli.grid import run_all, with_settings
+from ghn_fl.cli.grid import run_all, say_missing, with_settings
 from ghn_fl.cli.train import layered
 
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ def tune(
         for note in edge_notes(trials):
             typer.echo(note)
         typer.echo(f"written: {', '.join(map(str, written))}")
-    for o in outcomes:
-        if not o.has_result:
-            typer.echo(f"ghnfl: {o.cell.name} {o.status}: {o.reason}", err=True)
+    say_missing(outcomes)
     broken = {o.cell.config.method for o in outcomes if o.status == "failed"} - set(chosen(trials))
     if broken or not chosen(trials) or any(o.status == "crashed" for o in outcomes):
         raise typer.Exit(1)

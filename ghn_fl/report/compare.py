@@ -59,16 +59,20 @@ def best_words(scores: Mapping[str, Mapping[str, float]]) -> str:
     """Which run is best for which tier, in words; from the scores of each tier by label.
 
     >>> best_words({"strong": {"a": 0.9, "b": 0.8}, "weak": {"a": 0.5, "b": 0.6}})
-    'a is best for strong devices, 90.0 %; b is best for weak devices, 60.0 %'
+    'a is best for strong devices (90.0 %); b is best for weak devices (60.0 %)'
+    >>> best_words({"strong": {"a": 0.9, "b": 0.9}})
+    'a and b are best for strong devices (90.0 %)'
     """
     best: dict[str, list[str]] = {}
     for tier, by_label in scores.items():
         if by_label:
-            label = max(by_label, key=lambda name: by_label[name])  # the first of equals
-            best.setdefault(label, []).append(f"{tier} devices, {percent_text(by_label[label])}")
+            top = max(by_label.values())
+            labels = [label for label, score in by_label.items() if score == top]
+            who = f"{' and '.join(labels)} {'is' if len(labels) == 1 else 'are'}"
+            best.setdefault(who, []).append(f"{tier} devices ({percent_text(top)})")
     if not best:
         return "Nothing is evaluated yet"
-    return "; ".join(f"{label} is best for {' and '.join(of)}" for label, of in best.items())
+    return "; ".join(f"{who} best for {' and '.join(of)}" for who, of in best.items())
 
 
 def best_cells(

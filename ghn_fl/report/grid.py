@@ -14,6 +14,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from ghn_fl.files import write_atomic
+from ghn_fl.methods import METHODS
 from ghn_fl.report.compare import best_cells, best_words
 from ghn_fl.report.grid_plots import courses_figure, tiers_figure
 from ghn_fl.report.page import folded, html_table, page, paragraph, picture, section, unbroken
@@ -177,8 +178,12 @@ def cost_table(grid: Grid) -> Table:
 
 
 def missing_table(grid: Grid) -> Table:
-    rows = tuple((m.method, str(m.seed), m.status, m.reason) for m in grid.missing)
-    return Table(header=("method", "seed", "what", "why"), rows=rows, names=4)
+    """A row for every reason that a method gives, with the seeds that it gives it for."""
+    seeds: dict[tuple[str, str, str], list[str]] = {}
+    for m in grid.missing:
+        seeds.setdefault((m.method, m.status, m.reason), []).append(str(m.seed))
+    rows = tuple((method, ", ".join(n), what, why) for (method, what, why), n in seeds.items())
+    return Table(header=("method", "seeds", "what", "why"), rows=rows, names=4)
 
 
 def settings_tables(grid: Grid) -> tuple[Table, Table]:
@@ -218,11 +223,13 @@ def grid_title(grid: Grid) -> str:
 def accuracy_caption(grid: Grid) -> str:
     held_out = float(grid.all_runs[0].settings.get("validation") or 0.0)
     own = "held-out training samples" if held_out else "own test samples"
+    public = [m for m in grid.runs if m in METHODS and METHODS[m].public]
+    also = f" Trained on public data besides, from before round 1 on: {', '.join(public)}."
     return (
         "Every device tunes the model that it is served for one epoch on a copy, then is tested "
         f"on its {own}; mean over the devices of the tier and the last fifth of the rounds. "
         "Whole test set: on all test samples, weighted by the device's label mix, after the final "
-        "round. Mean ± sample standard deviation over the seeds."
+        "round. Mean ± sample standard deviation over the seeds." + (also if public else "")
     )
 
 
@@ -277,9 +284,14 @@ def grid_markdown(grid: Grid) -> str:
 def grid_html(grid: Grid) -> str:
     """The comparison as the text of one HTML file."""
     head = [f"<h1>{unbroken(_words(grid))}</h1>", paragraph(grid_title(grid), "soft")]
-    head += [paragraph(f"{m.method}, seed {m.seed}: {m.reason}", "note") for m in grid.missing]
+    without = section("Runs without a result", html_table(missing_table(grid)))
     if not grid.runs:
-        return page(_words(grid), ["\n".join(head)])
+        return page(_words(grid), ["\n".join(head), without])
+    if grid.missing:
+        names = ", ".join(dict.fromkeys(m.method for m in grid.missing))
+        head.append(
+            paragraph(f"Runs of {names} have no result; the end of this page says why.", "note")
+        )
     table = accuracy_table(grid)
     head += [html_table(table, best_cells(table, _means(grid)))]
     head += [paragraph(accuracy_caption(grid), "soft")]
@@ -296,6 +308,8 @@ def grid_html(grid: Grid) -> str:
     sections.append(section("Accuracy by round", drawn))
     cost = html_table(cost_table(grid)), paragraph(COST_CAPTION, "soft")
     sections.append(section("Fairness and cost", *cost))
+    if grid.missing:
+        sections.append(without)
     same, own = settings_tables(grid)
     shown = html_table(own) if own.rows else paragraph("All methods had the same settings.", "soft")
     sections.append(section("Settings", shown, folded("Settings of all runs", html_table(same))))

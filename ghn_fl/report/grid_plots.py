@@ -11,10 +11,8 @@ from matplotlib.figure import Figure
 
 from ghn_fl.report.plots import PROTOCOLS, SHORT, Points, curve, draw_curve, percentages, round_axis
 from ghn_fl.report.read import Run, common_tiers
-from ghn_fl.report.style import INK, WIDTH, colour, percent_axis, styled
+from ghn_fl.report.style import INK, WIDTH, colour, marker, percent_axis, styled
 
-MARKERS = ("o", "s", "^", "D")  # a second sign beside colour, once that has come round
-PALETTE_SIZE = 6
 LETTER, LINE, GAP = 5.4, 11.0, 6.0  # points: width and height of a letter, label to its dot
 Runs = Mapping[str, Mapping[int, Run]]  # method -> seed -> run
 Box = tuple[float, float, float, float]  # left, bottom, right, top
@@ -109,14 +107,13 @@ def _places(
 def _draw_places(axes: Axes, points: Sequence[tuple[float, float]], index: int, name: str) -> None:
     if not points:
         return
-    marker = MARKERS[index // PALETTE_SIZE % len(MARKERS)]
     (x, across), (y, up) = _middle(points)
     if len(points) > 1:
         axes.scatter(
             [p[0] for p in points],
             [p[1] for p in points],
             s=14,
-            marker=marker,
+            marker=marker(index),
             color=colour(index),
             alpha=0.45,
             linewidths=0,
@@ -126,7 +123,7 @@ def _draw_places(axes: Axes, points: Sequence[tuple[float, float]], index: int, 
         y,
         xerr=across or None,
         yerr=up or None,
-        marker=marker,
+        marker=marker(index),
         markersize=7.5,
         color=colour(index),
         elinewidth=1.1,

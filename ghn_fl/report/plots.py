@@ -22,6 +22,7 @@ from ghn_fl.report.style import (
     colour,
     count_axis,
     line,
+    marker,
     percent_axis,
     percent_text,
     styled,
@@ -270,7 +271,7 @@ def draw_curve(axes: Axes, points: Points, index: int, label: str) -> None:
         [y for _, y in points],
         color=colour(index),
         linestyle=line(index),
-        marker="o" if len(points) <= MARKED_POINTS else "",
+        marker=marker(index) if len(points) <= MARKED_POINTS else "",
         markersize=3.5,
         label=label,
     )

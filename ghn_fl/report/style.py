@@ -28,6 +28,7 @@ PALETTE = (
     ("#56b4e9", "#a5dcff"),  # sky
 )
 LINES = ("-", "--", ":", "-.")  # a second sign beside colour
+MARKERS = ("o", "s", "^", "D")
 COLOUR_MAP = "cividis"  # even steps of lightness, for every eye and in grey print
 
 STYLE: Any = {  # matplotlib's own type lists every setting by name
@@ -73,6 +74,11 @@ def colour(index: int) -> str:
 def line(index: int) -> str:
     """A line style that differs whenever the colour has come round again."""
     return LINES[index // len(PALETTE) % len(LINES)]
+
+
+def marker(index: int) -> str:
+    """A sign for points that does so, too."""
+    return MARKERS[index // len(PALETTE) % len(MARKERS)]
 
 
 def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
@@ -146,9 +152,11 @@ def byte_text(count: float) -> str:
 def time_text(seconds: float) -> str:
     """A duration for people.
 
-    >>> time_text(619.4), time_text(0.25), time_text(7322)
-    ('10 min 19 s', '0.25 s', '2 h 2 min')
+    >>> time_text(619.4), time_text(0.25), time_text(0.00303), time_text(7322)
+    ('10 min 19 s', '0.25 s', '3.03 ms', '2 h 2 min')
     """
+    if 0 < seconds < 0.1:
+        return f"{1000 * seconds:.3g} ms"
     if seconds < 60:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -11,8 +11,11 @@ import typer
 from typer.testing import CliRunner
 
 from ghn_fl.cli.app import app
+from ghn_fl.cli.grid import say_missing
+from ghn_fl.engines import Outcome
 from ghn_fl.errors import GhnFlError
 from ghn_fl.simulation.config import RunConfig
+from ghn_fl.simulation.grid import Cell
 from tests.cli.typed import ghnfl
 
 TINY = ("--dataset", "synthetic", "--skew", "1:6", "--rounds", "1", "--epochs", "1")
@@ -49,6 +52,19 @@ def test_a_grid_runs_keeps_what_is_done_and_reports_what_is_impossible(tmp_path:
     assert other.returncode == 2
     assert other.stderr.startswith("ghnfl: grid holds a grid of other settings: allsmall-0 differs")
     assert "rounds (1 there, 2 now)" in other.stderr
+
+
+def test_one_reason_of_several_runs_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    config = RunConfig(method="fedavg")
+    ends = [
+        Outcome(cell=Cell(name=f"fedavg-{seed}", config=config), status="refused", reason=reason)
+        for seed, reason in enumerate(("two models", "two models", "no data"))
+    ]
+    say_missing([*ends, Outcome(cell=Cell(name="fedavg-3", config=config), status="done")])
+    assert capsys.readouterr().err.splitlines() == [
+        "ghnfl: fedavg-0, fedavg-1 refused: two models",
+        "ghnfl: fedavg-2 refused: no data",
+    ]
 
 
 def test_tuning_chooses_and_the_comparison_takes_it(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The tables, the page and the pictures of a grid of made-up runs."""
 
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -11,6 +12,7 @@ import pytest
 from ghn_fl.report.grid import (
     Grid,
     Missing,
+    accuracy_caption,
     accuracy_table,
     comparisons,
     cost_table,
@@ -121,6 +123,9 @@ def test_costs_missing_runs_and_settings(grid: Grid) -> None:
     ]
     assert costs["server"] == f"{(math.fsum(server) + math.fsum(other)) / 2:.3g} s"
     assert missing_table(grid).rows == (("fedavg", "0", "refused", "needs <one> model"),)
+    twice = (REFUSED, dataclasses.replace(REFUSED, seed=1))
+    missing = missing_table(dataclasses.replace(grid, missing=twice))
+    assert missing.rows == (("fedavg", "0, 1", "refused", "needs <one> model"),)
     same, own = settings_tables(grid)
     assert ("skew", "2:5") in same.rows and own.rows == (("allsmall", "mu 0.1"),)
 
@@ -142,11 +147,18 @@ def test_page_has_no_address_and_says_what_is_missing(grid: Grid, tmp_path: Path
     assert grid_html(grid) == text
 
 
+def test_who_has_public_data_is_named(grid: Grid, tmp_path: Path) -> None:
+    assert "public" not in accuracy_caption(grid)
+    found = read_grid([write(tmp_path, m, 0) for m in ("fedmd", "recipfl")], [], "recipfl")
+    assert accuracy_caption(found).endswith("besides, from before round 1 on: fedmd.")
+
+
 def test_grids_with_one_tier_or_without_a_run(tmp_path: Path) -> None:
     lone = read_grid([write(tmp_path, "recipfl", 0, weak=3)], [], "recipfl")
     assert check_page(grid_html(lone)).tags.count("svg") == 1  # no tier against another
     empty = Grid(runs={}, missing=(REFUSED,), against="recipfl")
-    assert check_page(grid_html(empty)).headings == ["No run has a result"]
+    headings = ["No run has a result", "Runs without a result"]
+    assert check_page(grid_html(empty)).headings == headings
     assert "| fedavg |" in grid_markdown(empty)
     assert {p.name for p in write_grid(empty, tmp_path)} == {
         "compare.csv", "compare.md", "compare.html",

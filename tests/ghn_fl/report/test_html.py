@@ -178,7 +178,8 @@ def test_comparison_names_the_best_and_the_differences(folder: Path) -> None:
     other = write_run(folder.parent / "other", method="allsmall", gain=-0.1, finished=False)
     text = compare_runs([folder, other])
     page = check_page(text)
-    assert page.headings[0] == "recipfl is best for strong devices, 99.0 % and weak devices, 98.4 %"
+    best = "recipfl is best for strong devices (99.0 %) and weak devices (98.4 %)"
+    assert page.headings[0] == best
     assert page.tags.count("svg") == 1
     assert "<strong>99.04 %</strong>" in text
     assert "<td>method</td><td>recipfl</td><td>allsmall</td>" in text
