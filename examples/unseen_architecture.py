@@ -3,8 +3,8 @@
 Run `make demo` first, then `.venv/bin/python examples/unseen_architecture.py`.
 
 The demo's fleet trains LeNet-5 and a smaller one. Here a device joins with another network. It
-gets weights at once, tunes them for one epoch on 200 digits of its own, and does better than the
-same network from a random start.
+gets weights at once, learns the lessons that the server kept (images that it made up, and what the
+fleet answers to them), and tunes its weights for one epoch on 200 digits of its own.
 """
 
 import torch
@@ -46,9 +46,11 @@ def tuned(model: nn.Module, batches: tuple[Tensor, ...]) -> nn.Module:
 ghn = ghn_fl.GHN.load("runs/demo")
 mix = torch.bincount(y, minlength=10) / len(y)
 batches = x.split(50)
+made = ghn.generate(network(), x[:1], client=mix)
 for name, weights in (
     ("random start", dict(network().named_parameters())),
-    ("generated", ghn.generate(network(), x[:1], client=mix)),
+    ("generated", made),
+    ("with lessons", ghn_fl.study(network(), made, ghn_fl.Lessons.load("runs/demo"))),
 ):
     model = ghn_fl.initialize(network(), weights, batches)
     print(f"{name:14} {accuracy(model):5.1f} % at once", end="")
