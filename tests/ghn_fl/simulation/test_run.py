@@ -26,7 +26,8 @@ from ghn_fl.simulation.run import _train
 from ghn_fl.tree import equal
 from ghn_fl.types import Job
 
-TINY = {"ghn.width": 16, "ghn.decoder_width": 16, "lessons": 20}
+SMALL = {"ghn.width": 16, "ghn.decoder_width": 16}
+TINY = {**SMALL, "lessons": 20}
 
 
 def config(**changes: Any) -> RunConfig:
@@ -106,14 +107,14 @@ def test_it_learns(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["recipfl", "recipfl-paper"])
 def test_a_fleet_tells_the_hypernetwork_its_shapes(tmp_path: Path, method: str) -> None:
-    options = {**TINY, "ghn.tiling": "full"}
+    options = {**SMALL, "ghn.tiling": "full"}
     run(config(method=method, rounds=1, options=options), out=tmp_path / "run", workers=1)
     design = GHN.load(tmp_path / "run").config
     assert dict(design.full_shapes)["conv"] == (16, 6, 5, 5)  # LeNet-5's second, the larger one
 
 
 def test_a_fleet_tells_the_hypernetwork_its_clients(tmp_path: Path) -> None:
-    options = {**TINY, "ghn.descriptor": "id"}
+    options = {**SMALL, "ghn.descriptor": "id"}
     settings = config(method="recipfl-paper", rounds=1, options=options)
     run(settings, out=tmp_path / "run", workers=1)
     assert GHN.load(tmp_path / "run").config.num_clients == 6
