@@ -354,9 +354,9 @@ def text(
             "statistics come from the same images. *Generated*: `GHN.generate` with the images' "
             f"label histogram. *Lessons*: then {STEPS} steps of `ghn_fl.study` on what the server "
             "imagined, no data of anybody; beside it the same from random weights, so that what "
-            "the hypernetwork's start adds can be seen. *Cropped*: the nearest trained model, cut and "
-            f"padded (`benchmarks/cropped.py`). *Distilled*: random weights and {STEPS} steps of the "
-            "same kind, but on real unlabelled public images, with answers of the same trained "
+            "the hypernetwork's start adds can be seen. *Cropped*: the nearest trained model, cut "
+            f"and padded (`benchmarks/cropped.py`). *Distilled*: random weights and {STEPS} steps "
+            "of the same kind, but on real unlabelled public images, with answers of the same trained "
             "models.",
             "",
             newcomers_table(joined, newcomers),
