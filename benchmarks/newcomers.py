@@ -356,8 +356,8 @@ def text(
             "imagined, no data of anybody; beside it the same from random weights, so that what "
             "the hypernetwork's start adds can be seen. *Cropped*: the nearest trained model, cut "
             f"and padded (`benchmarks/cropped.py`). *Distilled*: random weights and {STEPS} steps "
-            "of the same kind, but on real unlabelled public images, with answers of the same trained "
-            "models.",
+            "of the same kind, but on real unlabelled public images, with answers of the same "
+            "trained models.",
             "",
             newcomers_table(joined, newcomers),
             "",
