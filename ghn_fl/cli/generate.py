@@ -39,8 +39,10 @@ def generate(
     from ghn_fl.lessons import Lessons
     from ghn_fl.lessons import study as learn
 
-    if study < 0 or (study and graph is not None):
-        raise typer.BadParameter("--study takes 1 step or more, and a --model: a graph cannot run")
+    if study < 0:
+        raise typer.BadParameter(f"--study takes 0 steps or more, got {study}")
+    if study and graph is not None:
+        raise typer.BadParameter("--study needs a --model, for a graph cannot run")
     if (model is None) == (graph is None):
         raise typer.BadParameter("give either --model or --graph")
     network = GHN.load(ghn)

@@ -108,8 +108,8 @@ def test_generate_lets_the_model_learn_the_lessons_of_the_run(tmp_path: Path) ->
     ("words", "says"),
     [
         (("--model", "lenet5", "--study", "3"), "there are no lessons at"),
-        (("--model", "lenet5", "--study", "-1"), "--study takes 1 step or more"),
-        (("--graph", "broken.json", "--study", "3"), "--study takes 1 step or more"),
+        (("--model", "lenet5", "--study", "-1"), "0 steps or more, got -1"),
+        (("--graph", "broken.json", "--study", "3"), "needs a --model"),
         (("--model", "lenet5", "--histogram", "0.5,0.5"), "must have 10 entries"),
         (("--model", "lenet5", "--histogram", "a,b"), "--histogram takes numbers"),
         (("--model", "lenet6"), "did you mean 'lenet5'"),
