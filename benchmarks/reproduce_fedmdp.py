@@ -54,9 +54,17 @@ TRAINING: Mapping[str, dict[str, Any]] = {
         "epochs": 10,
         "batch_size": 16,
         "lr": 0.02,
+        "lr_decay": 1.0,
         "eval_every": 10,
     },
-    "paper": {"public": "mnist", "rounds": 20, "epochs": 10, "batch_size": 10, "lr": 0.01},
+    "paper": {
+        "public": "mnist",
+        "rounds": 20,
+        "epochs": 10,
+        "batch_size": 10,
+        "lr": 0.01,
+        "lr_decay": 1.0,
+    },
 }
 PLAN: Mapping[str, dict[str, Any]] = {
     "small": {"pretrain_epochs": 5, "private_init_epochs": 10, "align": 500},

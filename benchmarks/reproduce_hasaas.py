@@ -63,10 +63,18 @@ TRAINING: Mapping[str, dict[str, Any]] = {
         "epochs": 5,
         "batch_size": 32,
         "lr": 0.05,
+        "lr_decay": 1.0,
         "validation": 0.2,
         "eval_every": 30,
     },
-    "paper": {"rounds": 1000, "epochs": 10, "batch_size": 10, "lr": 0.001, "eval_every": 5},
+    "paper": {
+        "rounds": 1000,
+        "epochs": 10,
+        "batch_size": 10,
+        "lr": 0.001,
+        "lr_decay": 1.0,
+        "eval_every": 5,
+    },
 }
 
 

@@ -63,6 +63,7 @@ TRAINING: Mapping[str, dict[str, Any]] = {
         "epochs": 1,
         "batch_size": 32,
         "lr": 0.05,
+        "lr_decay": 1.0,
         "eval_every": 300,
     },
     "paper": {
@@ -72,6 +73,7 @@ TRAINING: Mapping[str, dict[str, Any]] = {
         "epochs": 1,
         "batch_size": 64,
         "lr": 0.05,
+        "lr_decay": 1.0,
         "eval_every": 100,
     },
 }

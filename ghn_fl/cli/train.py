@@ -60,6 +60,12 @@ def train(
     sample: Annotated[int | None, typer.Option(help="Clients sampled in a round.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Local epochs.")] = None,
     lr: Annotated[float | None, typer.Option(help="Local step size of SGD.")] = None,
+    lr_decay: Annotated[
+        float | None,
+        typer.Option(
+            help="Its part that is left in the last round, after equal factors; 1: constant."
+        ),
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Local batch size.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Local momentum.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Local weight decay.")] = None,

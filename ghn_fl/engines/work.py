@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -48,6 +48,7 @@ def perform(bench: Bench, task: dict[str, Any]) -> dict[str, Any]:
 
 def _train(bench: Bench, task: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
     data = _samples(bench.world, task["client"])
+    config = replace(bench.world.config, lr=task["lr"])
     trained: list[dict[str, Tensor]] = []
     metrics, extras = dict[str, float](), dict[str, Tensor]()
     for i, ((spec, weights), recipe) in enumerate(
@@ -60,7 +61,7 @@ def _train(bench: Bench, task: dict[str, Any], generator: torch.Generator) -> di
         if recipe.pretrain or recipe.digest is not None:
             metrics |= _learn_in_public(bench.world, model, recipe, generator)
         progress = local.train(
-            model, data, bench.world.config, generator, recipe, teacher=teacher, anchor=weights
+            model, data, config, generator, recipe, teacher=teacher, anchor=weights
         )
         metrics["loss" if i == 0 else f"loss_{i + 1}"] = progress.loss
         extras |= progress.extras
@@ -105,7 +106,7 @@ def _evaluate(bench: Bench, task: dict[str, Any], generator: torch.Generator) ->
     world, dataset = bench.world, bench.world.dataset
     share, data = world.shares[task["client"]], _samples(world, task["client"])
     model = bench.model(task["spec"], task["weights"])
-    local.train(model, data, world.config, generator, Recipe(epochs=1))
+    local.train(model, data, replace(world.config, lr=task["lr"]), generator, Recipe(epochs=1))
     if task["static_norm"]:
         local.static_norm(model, data)
     x, y = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 import types
 from collections.abc import Mapping
@@ -49,6 +50,9 @@ class RunConfig:
     seed: int = _setting(0, "Everything random follows from it.")
     epochs: int = _setting(5, "Local epochs.")
     lr: float = _setting(0.1, "Local step size of SGD.")
+    lr_decay: float = _setting(
+        0.1, "Its part that is left in the last round, after equal factors; 1: constant."
+    )
     batch_size: int = _setting(128, "Local batch size.")
     momentum: float = _setting(0.0, "Local momentum.")
     weight_decay: float = _setting(0.0, "Local weight decay.")
@@ -83,6 +87,8 @@ class RunConfig:
                 "seed and client_deadline must be at least 0 and alpha above 0, got "
                 f"{self.seed}, {self.client_deadline} and {self.alpha}"
             )
+        if not 0 < self.lr_decay <= 1:
+            raise ConfigError(f"lr_decay must be above 0 and at most 1, got {self.lr_decay}")
         held_part(self.public)  # raises if impossible
         self.local()
         self.method_config()
@@ -91,6 +97,16 @@ class RunConfig:
         return LocalConfig(
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(LocalConfig)}
         )
+
+    def lr_in(self, number: int) -> float:
+        """The local step size in a round.
+
+        >>> config = RunConfig(lr=0.1, lr_decay=0.01, rounds=3)
+        >>> [round(config.lr_in(number), 6) for number in (1, 2, 3)]
+        [0.1, 0.01, 0.001]
+        """
+        passed = (number - 1) / max(1, self.rounds - 1)
+        return self.lr * math.pow(self.lr_decay, passed)
 
     def method_config(self) -> Any:
         """The method's own settings: its defaults with what `options` and `transfer` say."""

@@ -9,7 +9,7 @@
 | recipfl-cifar100-width | 1 | 50 | 50 % | DenseNet-121 | half of its width | 500 |
 
 Dirichlet 0.5, min(M, 10) clients a round; what the paper leaves out is its authors' code's: 5 local
-epochs of SGD 0.01 with batches of 128, and data-share weighting on CIFAR-10.
+epochs of SGD, always 0.01, with batches of 128, and data-share weighting on CIFAR-10.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zoo import Registry
 PRESETS: Registry[Callable[[], dict[str, Any]]] = Registry("preset", ConfigError)
 
 
-LOCAL = {"epochs": 5, "lr": 0.01, "batch_size": 128}
+LOCAL = {"epochs": 5, "lr": 0.01, "lr_decay": 1.0, "batch_size": 128}
 
 
 def recipfl_mnist() -> dict[str, Any]:

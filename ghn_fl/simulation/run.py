@@ -237,6 +237,7 @@ def _train(
             "kind": "train",
             "round": number,
             "client": jobs[i].client.id,
+            "lr": config.lr_in(number),
             **describe(jobs[i]),
         }
         for i in order
@@ -309,6 +310,7 @@ def _evaluate(
             "kind": "evaluate",
             "round": number,
             "client": client.id,
+            "lr": config.lr_in(number),
             "spec": str(client.models[0]),
             "weights": weights,
             "full": number == config.rounds and not config.validation,

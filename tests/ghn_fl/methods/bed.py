@@ -53,6 +53,7 @@ class Bed:
 
     def answer(self, number: int, job: Job) -> Answer:
         task = {"kind": "train", "round": number, "client": job.client.id, **describe(job)}
+        task["lr"] = self.bench.world.config.lr
         result = perform(self.bench, decode(encode(task)))
         return Answer(
             client=job.client,

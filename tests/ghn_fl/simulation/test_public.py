@@ -197,7 +197,8 @@ def job_with(world: World, settings: RunConfig, recipe: Recipe) -> Job:
 def test_scores_that_are_not_finite_are_rejected() -> None:
     world = world_of()
     job = job_with(world, config(), Recipe(epochs=0, scores=torch.tensor([3, 5])))
-    result = perform(Bench(world), {"kind": "train", "round": 1, "client": 1, **describe(job)})
+    task = {"kind": "train", "round": 1, "client": 1, "lr": 0.05, **describe(job)}
+    result = perform(Bench(world), task)
     assert _answer(job, result).extras["scores"].shape == (2, 10)
     assert equal(dict(result["weights"][0]), dict(job.models[0][1]))
     result["extras"]["scores"] *= float("nan")

@@ -96,6 +96,17 @@ def test_the_seed_decides(tmp_path: Path) -> None:
     assert timeless(a.rounds) != timeless(b.rounds)
 
 
+def test_the_step_size_falls_from_round_to_round() -> None:
+    def prior(**settings: float) -> dict[str, Any]:
+        plain = config(method="allsmall", options={}, eval_every=9, **settings)
+        return run(plain, workers=1).state
+
+    falling, constant = prior(rounds=2, lr_decay=0.1), prior(rounds=2, lr_decay=1.0)
+    assert not equal(falling, constant)
+    # the first round's is lr in any case, and what a single round has
+    assert equal(prior(rounds=1, lr_decay=0.1), prior(rounds=1, lr_decay=1.0))
+
+
 @pytest.mark.parametrize("method", ["recipfl", "allsmall", "exclusivefl"])
 def test_it_learns(method: str) -> None:
     options = TINY if method == "recipfl" else {}
