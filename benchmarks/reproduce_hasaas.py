@@ -117,6 +117,7 @@ def _base(scale: str, folder: Path, slow: int, *, one_model: bool = False) -> di
         "fleet": fleet,
         "sample": 10,
         "stratified": True,
+        "finetune": 0,  # the paper's clients test what they are served
         **TRAINING[scale],
     }
 

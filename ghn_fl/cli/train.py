@@ -77,6 +77,10 @@ def train(
     eval_every: Annotated[
         int | None, typer.Option(help="Rounds between evaluations; the last fifth has all.")
     ] = None,
+    finetune: Annotated[
+        int | None,
+        typer.Option(help="Epochs that a device trains before it is evaluated; 0: none."),
+    ] = None,
     dropout: Annotated[
         float | None, typer.Option(help="Probability that a sampled client does not answer.")
     ] = None,

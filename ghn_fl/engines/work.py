@@ -102,12 +102,14 @@ def _teacher(
 
 
 def _evaluate(bench: Bench, task: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
-    """One fine-tune epoch on a copy that is thrown away, then the client's own test samples."""
+    """Fine-tuning on a copy that is thrown away, then the client's own test samples."""
     world, dataset = bench.world, bench.world.dataset
     share, data = world.shares[task["client"]], _samples(world, task["client"])
     model = bench.model(task["spec"], task["weights"])
-    local.train(model, data, replace(world.config, lr=task["lr"]), generator, Recipe(epochs=1))
-    if task["static_norm"]:
+    local.train(
+        model, data, replace(world.config, lr=task["lr"]), generator, Recipe(epochs=task["epochs"])
+    )
+    if task["static_norm"] or not task["epochs"]:
         local.static_norm(model, data)
     x, y = (
         (dataset.x_train, dataset.y_train) if world.validation else (dataset.x_test, dataset.y_test)

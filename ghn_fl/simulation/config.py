@@ -59,6 +59,7 @@ class RunConfig:
     kl: str = _setting("small_large", "Direction of Eq. 9's feature term; large_small: the code's.")
     transfer: bool = _setting(True, "Knowledge transfer on strong devices (Eq. 9).")
     eval_every: int = _setting(5, "Rounds between evaluations; the last fifth has all.")
+    finetune: int = _setting(1, "Epochs that a device trains before it is evaluated; 0: none.")
     dropout: float = _setting(0.0, "Probability that a sampled client does not answer.")
     client_deadline: float = _setting(
         0.0, "Simulated seconds that a client may train, by its tier's speed; 0: no deadline."
@@ -82,11 +83,11 @@ class RunConfig:
                 "validation must be from 0 to below 1 and classes_per_client at least 0, "
                 f"got {self.validation} and {self.classes_per_client}"
             )
-        if self.seed < 0 or self.client_deadline < 0 or not self.alpha > 0:
-            raise ConfigError(
-                "seed and client_deadline must be at least 0 and alpha above 0, got "
-                f"{self.seed}, {self.client_deadline} and {self.alpha}"
-            )
+        for name in ("seed", "finetune", "client_deadline"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if not self.alpha > 0:
+            raise ConfigError(f"alpha must be above 0, got {self.alpha}")
         if not 0 < self.lr_decay <= 1:
             raise ConfigError(f"lr_decay must be above 0 and at most 1, got {self.lr_decay}")
         held_part(self.public)  # raises if impossible

@@ -313,6 +313,7 @@ def _evaluate(
             "lr": config.lr_in(number),
             "spec": str(client.models[0]),
             "weights": weights,
+            "epochs": config.finetune,
             "full": number == config.rounds and not config.validation,
             "static_norm": method.static_norm,
         }

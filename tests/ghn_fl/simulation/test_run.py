@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 import torch
 
-from ghn_fl import GHN, Lessons, RunConfig, run
-from ghn_fl.data import load
+import zoo
+from ghn_fl import GHN, Lessons, RunConfig, local, run
+from ghn_fl.data import load, normalise
 from ghn_fl.engines.local import DIED, LocalEngine
 from ghn_fl.engines.work import Bench, perform
 from ghn_fl.errors import ConfigError, DataError, RunError
+from ghn_fl.methods import METHODS
 from ghn_fl.simulation import checkpoint
-from ghn_fl.simulation.build import build_world
+from ghn_fl.simulation.build import build_world, setting_of
 from ghn_fl.simulation.fleet import tiers_of
 from ghn_fl.simulation.run import _train
 from ghn_fl.tree import equal
@@ -94,6 +96,31 @@ def test_any_number_of_workers_gives_the_same_numbers(tmp_path: Path) -> None:
 def test_the_seed_decides(tmp_path: Path) -> None:
     a, b = run(config(rounds=1), workers=1), run(config(rounds=1, seed=1), workers=1)
     assert timeless(a.rounds) != timeless(b.rounds)
+
+
+def test_devices_may_be_evaluated_with_what_they_are_served() -> None:
+    settings = config(method="allsmall", options={}, rounds=1, finetune=0)
+    result = run(settings, workers=1)
+    dataset = load("synthetic")
+    world, clients = build_world(settings, dataset, tiers_of(settings, 1))
+    method = METHODS["allsmall"].build(
+        settings.method_config(), setting_of(settings, world, clients)
+    )
+    for client, weights, row in zip(
+        clients,
+        method.personalize(result.state, clients),
+        result.rounds[-1]["clients"],
+        strict=True,
+    ):
+        model = local.load(zoo.build(client.models[0], **world.task), weights)
+        share = world.shares[client.id]
+        own = local.Samples(normalise(dataset.x_train[share.train], dataset), torch.empty(0))
+        local.static_norm(model, own)
+        tests = normalise(dataset.x_test[share.test], dataset), dataset.y_test[share.test]
+        assert row["accuracy"] == local.evaluate(model, *tests, 10).accuracy
+    tuned = run(config(method="allsmall", options={}, rounds=1), workers=1)
+    assert equal(tuned.state, result.state)  # nothing that is kept depends on it
+    assert tuned.rounds[-1]["clients"] != result.rounds[-1]["clients"]
 
 
 def test_the_step_size_falls_from_round_to_round() -> None:
