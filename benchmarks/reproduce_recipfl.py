@@ -146,6 +146,7 @@ def _cifar10(scale: str, scaling: str) -> dict[str, Any]:
         "rounds": 4,
         "epochs": 1,
         "lr": 0.1,
+        "lr_decay": 1.0,
         "batch_size": 32,
         "eval_every": 4,
     }
@@ -157,7 +158,7 @@ def _sweep(scale: str, key: str, values: Sequence[Any]) -> list[Case]:
     for value in values:
         base = _mnist() | {"strong_share": 0.5} | {key: value}
         if scale == "small":
-            base |= {"rounds": 10, "eval_every": 10}
+            base |= {"rounds": 10, "eval_every": 10, "lr_decay": 1.0}
         name = f"{base['skew']}, share {base['strong_share']}"
         cases += [_case(m, base, name=f"{name}, {m}") for m in NAIVE]
     return cases
