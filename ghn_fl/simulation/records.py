@@ -57,8 +57,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise RunError(f"{folder}/config.json is not of version {VERSION}")
     if not isinstance(content.get("config"), dict):
         raise RunError(f"{folder}/config.json is damaged: it has no settings")
-    # a setting that is younger than the run had no effect then, which is its default
-    return content | {"config": dataclasses.asdict(RunConfig()) | content["config"]}
+    # a setting that is younger than the run had no effect then, which mostly is its default
+    known = dataclasses.asdict(RunConfig()) | {"lr_decay": 1.0}
+    return content | {"config": known | content["config"]}
 
 
 def differing(config: RunConfig, stored: Mapping[str, Any]) -> list[str]:

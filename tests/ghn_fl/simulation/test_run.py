@@ -221,12 +221,15 @@ def test_folders_of_other_runs_are_not_touched(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_older_than_a_setting_goes_on(tmp_path: Path) -> None:
-    run(config(rounds=1), out=tmp_path, workers=1)
+    settings = config(rounds=1, lr_decay=1.0)
+    run(settings, out=tmp_path, workers=1)
     file = tmp_path / "config.json"
     stored = json.loads(file.read_text())
-    del stored["config"]["elastic"]
+    del stored["config"]["elastic"], stored["config"]["lr_decay"]
     file.write_text(json.dumps(stored))
-    assert len(run(config(rounds=1), out=tmp_path, workers=1, resume=True).rounds) == 1
+    assert len(run(settings, out=tmp_path, workers=1, resume=True).rounds) == 1
+    with pytest.raises(ConfigError, match=r"lr_decay \(1.0 there, 0.1 now\)"):  # it was constant
+        run(config(rounds=1), out=tmp_path, workers=1, resume=True)
 
 
 def test_more_clients_than_samples() -> None:
