@@ -38,7 +38,7 @@ METHODS = (
     OURS, "allsmall", "exclusivefl", "heterofl", "flexifed", "inclusivefl", "depthfl", "fedmd",
     "local",
 )  # fmt: skip
-LEARNING_RATES = "lr=0.01,0.03,0.1"
+LEARNING_RATES = "lr=0.03,0.1,0.3"  # of the first round; in the last one a tenth of it
 TUNING_SEED = 7  # of no comparison; strong devices of 2:100 are sampled in 3 of its first 10 rounds
 VALIDATION = 0.2
 TUNED = FOLDER / "gains_tuned.json"

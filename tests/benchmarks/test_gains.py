@@ -58,7 +58,7 @@ def test_tuning_tries_the_same_for_all_and_looks_at_no_test_data(name: str, tmp_
     _check_comparable(cells)
     for method in METHODS:
         own = [cell.config for cell in cells if cell.config.method == method]
-        assert [config.lr for config in own] == [0.01, 0.03, 0.1]
+        assert [config.lr for config in own] == [0.03, 0.1, 0.3]
         assert {config.seed for config in own} == {TUNING_SEED}
         assert all(config.validation == 0.2 for config in own)
     whole = gains.base_config(name, tmp_path, tuning=False)
