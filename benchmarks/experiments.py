@@ -232,12 +232,14 @@ def write_fleet(path: Path, tiers: Sequence[Mapping[str, Any]]) -> str:
 
 def closing(scale: str, seeds: Sequence[int], results: Results) -> str:
     """What holds for every table: scale, seeds, how a figure comes about, what is missing."""
-    minutes = sum(s["seconds"] for runs in results.values() for s in runs.values()) / 60
+    runs = [summary for by_seed in results.values() for summary in by_seed.values()]
+    minutes = sum(run["seconds"] for run in runs) / 60
+    epochs = {read_config(Path(run["folder"]))["config"]["finetune"] for run in runs}
+    tuned = "with what it is served" if epochs == {0} else "after an epoch on its training samples"
     lines = [
         f"Scale {scale}, seeds {', '.join(map(str, seeds))}; {minutes:.0f} core minutes in all. "
         "Figures are mean ± standard deviation over the seeds; a run's accuracy is the mean over "
-        "the last fifth of its rounds, on every device's own test samples after an epoch of "
-        "fine-tuning on its training samples, as in all of our comparisons."
+        f"the last fifth of its rounds, on every device's own test samples, {tuned}."
     ]
     missing = [f"{n} ({len(seeds) - len(r)})" for n, r in results.items() if len(r) < len(seeds)]
     if missing:
