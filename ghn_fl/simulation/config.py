@@ -49,7 +49,7 @@ class RunConfig:
     stratified: bool = _setting(False, "Sample every tier in proportion to its size.")
     seed: int = _setting(0, "Everything random follows from it.")
     epochs: int = _setting(5, "Local epochs.")
-    lr: float = _setting(0.1, "Local step size of SGD.")
+    lr: float = _setting(0.3, "Local step size of SGD.")
     lr_decay: float = _setting(
         0.1, "Its part that is left in the last round, after equal factors; 1: constant."
     )
