@@ -304,14 +304,27 @@ class Score:
     exits: tuple[float, ...] = ()
 
 
-def evaluate(model: nn.Module, x: Tensor, y: Tensor, num_classes: int) -> Score:
-    """How well the model does on a test set."""
+def evaluate(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    num_classes: int,
+    second: tuple[nn.Module, float] | None = None,
+) -> Score:
+    """How well the model does on a test set, or with a second one, whose answer is a part of its.
+
+    The exits' accuracies are the first model's own.
+    """
     model.eval()
+    if second is not None:
+        second[0].eval()
     several = isinstance(model, StagedNet) and len(model.exits) > 1
     hits, loss = [], 0.0
     with torch.no_grad():
         for part_x, part_y in zip(x.split(1000), y.split(1000), strict=True):
             answers = [logits_of(model(part_x))] if not several else _answers(model, part_x)
+            if second is not None:
+                answers[0] = mixed(answers[0], logits_of(second[0](part_x)), second[1])
             loss += float(F.cross_entropy(answers[0], part_y, reduction="sum"))
             hits.append(torch.stack([logits.argmax(1) == part_y for logits in answers]))
     hit, *exits = torch.cat(hits, 1).double()
@@ -323,6 +336,12 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, num_classes: int) -> Score:
         tuple((right / count).tolist()),
         tuple(float(e.mean()) for e in exits),
     )
+
+
+def mixed(logits: Tensor, others: Tensor, part: float) -> Tensor:
+    """The logarithm of (1 - part) p + part q, where p and q are the two's probabilities."""
+    p, q = F.log_softmax(logits, 1), F.log_softmax(others, 1)
+    return torch.logaddexp(p + math.log1p(-part), q + math.log(part))
 
 
 def _answers(model: nn.Module, x: Tensor) -> list[Tensor]:

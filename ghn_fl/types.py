@@ -157,6 +157,21 @@ class Saveable(Protocol):
 Report: TypeAlias = dict[str, float]  # what a method wants to show of a round
 
 
+@dataclass(frozen=True, kw_only=True)
+class Opinion:
+    """Another model that a client asks beside the one it uses, as it is served.
+
+    Attributes:
+        spec: of the model.
+        weights: of the model.
+        part: how much of the client's answer is its, above 0 and below 1; of probabilities.
+    """
+
+    spec: ModelSpec
+    weights: Weights
+    part: float
+
+
 @dataclass(frozen=True)
 class Method:
     """A method, as three pure functions over a state.
@@ -170,6 +185,7 @@ class Method:
         lessons: what a network of any architecture can learn from, made from a state alone.
         static_norm: before a client is evaluated, its BatchNorm statistics are collected anew
             with its final weights (HeteroFL); else they are those of its fine-tune epoch.
+        second: what each client is served besides, if it asks a second model, too.
         join: the state of a fleet that has changed, from the one before: what was there is kept,
             architectures that are new get what the method can give them. This method is built
             for the fleet as it is now. None: the method cannot go on with another fleet.
@@ -181,6 +197,7 @@ class Method:
     hypernetwork: Callable[[State], Saveable] | None = None
     lessons: Callable[[State], Saveable] | None = None
     static_norm: bool = False
+    second: Callable[[State, Sequence[Client]], list[Opinion | None]] | None = None
     join: Callable[[State], State] | None = None
 
 

@@ -102,7 +102,10 @@ def _teacher(
 
 
 def _evaluate(bench: Bench, task: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
-    """Fine-tuning on a copy that is thrown away, then the client's own test samples."""
+    """Fine-tuning on a copy that is thrown away, then the client's own test samples.
+
+    A second model is asked as it is served: it is there for what other clients know.
+    """
     world, dataset = bench.world, bench.world.dataset
     share, data = world.shares[task["client"]], _samples(world, task["client"])
     model = bench.model(task["spec"], task["weights"])
@@ -111,18 +114,23 @@ def _evaluate(bench: Bench, task: dict[str, Any], generator: torch.Generator) ->
     )
     if task["static_norm"] or not task["epochs"]:
         local.static_norm(model, data)
+    second = None
+    if task["second"] is not None:
+        spec, weights, part = task["second"]
+        second = bench.model(spec, weights), part
+        local.static_norm(second[0], data)
     x, y = (
         (dataset.x_train, dataset.y_train) if world.validation else (dataset.x_test, dataset.y_test)
     )
     score = local.evaluate(
-        model, normalise(x[share.test], dataset), y[share.test], dataset.num_classes
+        model, normalise(x[share.test], dataset), y[share.test], dataset.num_classes, second
     )
     result: dict[str, Any] = {"accuracy": score.accuracy, "loss": score.loss}
     if score.exits:
         result["accuracy_exits"] = list(score.exits)
     if task["full"]:
         whole = local.evaluate(
-            model, normalise(dataset.x_test, dataset), dataset.y_test, dataset.num_classes
+            model, normalise(dataset.x_test, dataset), dataset.y_test, dataset.num_classes, second
         )
         # accuracy on the whole test set, every class weighted as in the client's own data
         result["accuracy_full"] = sum(

@@ -46,6 +46,7 @@ from ghn_fl.types import (
     Job,
     Method,
     MethodEntry,
+    Opinion,
     Recipe,
     Report,
     Setting,
@@ -64,6 +65,8 @@ class Config:
         ghn: the hypernetwork's design; its number of classes is the task's.
         update: how the hypernetwork learns.
         transfer: knowledge transfer on devices that train more than one model (Eq. 9).
+        second: the small model's part of the answer on a device that trains it beside its own, 0
+            to below 1: it knows what all devices know, and the device has it anyway.
         step: s, how much of the hypernetwork's own step a prior goes along.
         momentum: beta of FedAvg's step, once more than `settle` rounds are over.
         settle: rounds without momentum: the first steps are large enough.
@@ -79,6 +82,7 @@ class Config:
     ghn: GHNConfig = field(default_factory=GHNConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     transfer: bool = True
+    second: float = 0.0
     step: float = 0.5
     momentum: float = 0.6
     settle: int = 20
@@ -87,10 +91,10 @@ class Config:
     lessons: int = 1500
 
     def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1 or not 0 <= self.window < 1:
+        if not all(0 <= value < 1 for value in (self.second, self.momentum, self.window)):
             raise ConfigError(
-                "momentum and window must be from 0 to below 1, "
-                f"got {self.momentum} and {self.window}"
+                "second, momentum and window must be from 0 to below 1, "
+                f"got {self.second}, {self.momentum} and {self.window}"
             )
         if not self.step >= 0 or min(self.settle, self.imitate, self.lessons) < 0:
             raise ConfigError(
@@ -168,6 +172,16 @@ def build(config: Config, setting: Setting) -> Method:
             served += serve(ghn, state, state["mean"], part)
         return served
 
+    def second(state: State, clients: Sequence[Client]) -> list[Opinion | None]:
+        both = [(c, c.models[1]) for c in clients if len(c.models) > 1]
+        ghn = from_state(design, state)[0].eval()
+        served = serve(ghn, state, state["mean"], both) if both else []
+        opinions = {
+            client.id: Opinion(spec=spec, weights=weights, part=config.second)
+            for (client, spec), weights in zip(both, served, strict=True)
+        }
+        return [opinions.get(client.id) for client in clients]
+
     def serve(
         ghn: GHN,
         state: State,
@@ -244,6 +258,7 @@ def build(config: Config, setting: Setting) -> Method:
         personalize,
         hypernetwork,
         lessons=lessons if config.lessons else None,
+        second=second if config.second else None,
         join=join,
     )
 

@@ -305,6 +305,7 @@ def _evaluate(
                 f"round {number}: the weights for client {client.id} are not finite at {broken}; "
                 f"the run stopped, and round {number - 1} is kept"
             )
+    seconds = [None] * len(clients) if method.second is None else method.second(state, clients)
     tasks = [
         {
             "kind": "evaluate",
@@ -316,8 +317,9 @@ def _evaluate(
             "epochs": config.finetune,
             "full": number == config.rounds and not config.validation,
             "static_norm": method.static_norm,
+            "second": second and [str(second.spec), second.weights, second.part],
         }
-        for client, weights in zip(clients, served, strict=True)
+        for client, weights, second in zip(clients, served, seconds, strict=True)
     ]
     order = sorted(range(len(tasks)), key=lambda i: -clients[i].samples)
     found = dict(zip(order, engine.run([tasks[i] for i in order]), strict=True))

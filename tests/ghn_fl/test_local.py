@@ -102,6 +102,22 @@ def test_scores_by_hand() -> None:
     assert score.loss == pytest.approx((right + wrong) / 2, rel=1e-5)
 
 
+def test_a_second_models_answer_is_a_part_by_hand() -> None:
+    # p = (3/4, 1/4) and q = (1/8, 7/8); a third of q: (13/24, 11/24), two thirds: (8/24, 16/24)
+    class Answers(nn.Module):
+        def __init__(self, *probabilities: float) -> None:
+            super().__init__()
+            self.logits = torch.tensor([probabilities]).log() + 2  # any constant will do
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.logits.expand(len(x), -1)
+
+    p, q, x, y = Answers(3 / 4, 1 / 4), Answers(1 / 8, 7 / 8), torch.zeros(1, 1), torch.tensor([0])
+    for part, right, answer in ((1 / 3, 1.0, 13 / 24), (2 / 3, 0.0, 8 / 24)):
+        score = local.evaluate(p, x, y, 2, (q, part))
+        assert score.accuracy == right and score.loss == pytest.approx(-math.log(answer), rel=1e-5)
+
+
 def test_every_exit_has_a_score() -> None:
     torch.manual_seed(0)
     model = zoo.build("lenet5-exits").eval()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -135,6 +136,20 @@ def test_a_prior_goes_along_the_hypernetworks_own_step() -> None:
         torch.testing.assert_close(half - plain, 0.5 * (whole - plain), atol=1e-5, rtol=0)
     ahead = sum(float((priors[2][n] - priors[0][n]).sum()) for n in priors[0])
     assert ahead > 0  # Eq. (4): towards what came back, not away from it
+
+
+def test_a_device_with_two_models_asks_the_small_one_too() -> None:
+    bed = Bed("recipfl", second=0.25)
+    state, _ = bed.method.run_round(bed.method.init(), bed.clients, bed.train(1))
+    assert bed.method.second is not None
+    strong, *weak = bed.method.second(state, bed.clients)
+    assert strong is not None and weak == [None] * len(weak)
+    assert (strong.spec, strong.part) == (bed.clients[0].models[1], 0.25)
+    as_weak = dataclasses.replace(bed.clients[0], models=(strong.spec,))
+    (served,) = bed.method.personalize(state, [as_weak])
+    assert equal(dict(strong.weights), dict(served))
+    assert bed.method.second(state, bed.clients[1:]) == weak
+    assert Bed("recipfl", second=0.0).method.second is None
 
 
 def test_clients_differ_from_the_prior_by_what_sets_them_apart() -> None:

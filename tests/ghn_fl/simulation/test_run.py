@@ -98,6 +98,15 @@ def test_the_seed_decides(tmp_path: Path) -> None:
     assert timeless(a.rounds) != timeless(b.rounds)
 
 
+def test_a_second_model_answers_on_strong_devices_alone() -> None:
+    alone, both = (
+        run(config(rounds=1, options={**TINY, "second": part}), workers=1) for part in (0, 0.4)
+    )
+    assert equal(alone.state, both.state)  # nothing that is kept depends on it
+    (strong, *weak), (helped, *others) = (r.rounds[-1]["clients"] for r in (alone, both))
+    assert weak == others and strong["loss"] != helped["loss"]
+
+
 def test_devices_may_be_evaluated_with_what_they_are_served() -> None:
     settings = config(method="allsmall", options={}, rounds=1, finetune=0)
     result = run(settings, workers=1)
