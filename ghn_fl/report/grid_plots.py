@@ -36,6 +36,7 @@ def tiers_figure(runs: Runs) -> Figure:
         axes.set_ylabel(f"{high} devices")
         axes.xaxis.set_major_formatter(percent_axis)
         axes.yaxis.set_major_formatter(percent_axis)
+        axes.locator_params("x", nbins=5)  # more labels of four digits would touch each other
         axes.margins(0.16, 0.1)
     figure.draw_without_rendering()  # labels are placed by where the dots have come to lie
     for axes, protocol in zip(panels, protocols, strict=False):
