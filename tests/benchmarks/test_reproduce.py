@@ -3,6 +3,7 @@
 import dataclasses
 import doctest
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ SHOWN = {
     "fedmdp-agents": ("fedmdp", "alone", "local"),
     "fedmdp-stragglers": ("non-iid, 90 %, fedmdp partial", "non-iid, 90 %, fedavg drop"),
     "inclusivefl-groups": ("7:2:1, inclusivefl", "7:2:1, exclusivefl"),
-    "recipfl-mnist": ("recipfl", "allsmall"),
+    "recipfl-table": ("recipfl", "allsmall"),
 }
 
 
@@ -61,7 +62,10 @@ def test_every_case_is_a_run(name: str, scale: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHOWN)
-def test_section_tells_its_results(name: str, tmp_path: Path) -> None:
+def test_section_tells_its_results(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reproduce_recipfl, "FOLDER", tmp_path)  # where its pictures go
     section = SECTIONS[name]
     cases = section.cases("small", tmp_path)
     found = {}
@@ -74,6 +78,8 @@ def test_section_tells_its_results(name: str, tmp_path: Path) -> None:
     assert len(found) == len(SHOWN[name])
     assert any(c.isdigit() for c in _figures(text))
     assert "nan" not in _figures(text)
+    for picture in re.findall(r"!\[.*?\]\((.*?)\)", text):
+        assert (tmp_path / picture).read_text().startswith("<svg")
 
 
 def _tiny(config: RunConfig) -> RunConfig:
