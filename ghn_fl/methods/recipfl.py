@@ -8,6 +8,7 @@ sends them back; a strong one trains its large model, then the small one with kn
 from the large (Eq. 9).
 
     theta~_m = prior_G + GHN(G, a_m; phi) - GHN(G, mean a; phi)       what client m is given
+               class biases: + o log(a_m / mean a)
     phi' = Adam along sum_m (d theta~_m / d phi)^T (theta~_m - theta_m)                    Eq. (4)
     speed_G <- beta speed_G + sum_m n_m (theta_m - theta~_m) / sum n_m         G's answers
     prior_G <- prior_G + speed_G + s (GHN(G, mean a; phi') - GHN(G, mean a; phi))
@@ -15,12 +16,14 @@ from the large (Eq. 9).
 A prior begins as its architecture's usual initial weights. FedAvg's step keeps what the
 hypernetwork cannot say; the hypernetwork's own step carries what clients of all architectures have
 in common, and goes further where little data moves weights little. A prior rests while nobody
-answers for its architecture. An architecture that nobody has trained is served its generation
-(`GHN.generate`), and can then learn the priors' answers to images that the server made up
-(`ghn_fl.study`).
+answers for its architecture. Class odds need no learning: by Bayes' rule they are what a network
+for the mean mix lacks for another (`docs/decisions/0012`). A strong device has two models and asks
+both. An architecture that nobody has trained is served its generation (`GHN.generate`), and can
+then learn the priors' answers to images that the server made up (`ghn_fl.study`).
 
-Differences from the paper: the prior, and q_v, which is the prior instead of what each client last
-sent, so that nothing is kept by client. `recipfl_paper` is the method as published.
+Differences from the paper: the prior, class odds, the second model's answer, and q_v, which is the
+prior instead of what each client last sent, so that nothing is kept by client. `recipfl_paper` is
+the method as published.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ from ghn_fl.types import (
     Train,
     Weights,
 )
+from graphs import Graph, Role
 from zoo import ModelSpec
 
 
@@ -67,6 +71,7 @@ class Config:
         transfer: knowledge transfer on devices that train more than one model (Eq. 9).
         second: the small model's part of the answer on a device that trains it beside its own, 0
             to below 1: it knows what all devices know, and the device has it anyway.
+        odds: o, how much of the logarithm of its class odds is added to a client's class biases.
         step: s, how much of the hypernetwork's own step a prior goes along.
         momentum: beta of FedAvg's step, once more than `settle` rounds are over.
         settle: rounds without momentum: the first steps are large enough.
@@ -82,7 +87,8 @@ class Config:
     ghn: GHNConfig = field(default_factory=GHNConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     transfer: bool = True
-    second: float = 0.0
+    second: float = 0.3
+    odds: float = 1.0
     step: float = 0.5
     momentum: float = 0.6
     settle: int = 20
@@ -111,6 +117,12 @@ class Config:
 def build(config: Config, setting: Setting) -> Method:
     design = design_for(config.ghn, setting)
     mean = _mean_clients(design, setting)
+    biases = {
+        spec: _class_biases(setting.graphs[spec], setting.num_classes)
+        if config.odds and design.descriptor == "histogram"
+        else ()
+        for spec in mean
+    }
     # Eq. (9): what a strong device trains after its large model learns from that one, too
     recipes = (Recipe(), Recipe(teacher=0 if config.transfer else None))
 
@@ -188,13 +200,17 @@ def build(config: Config, setting: Setting) -> Method:
         priors: Mapping[str, Weights],
         asked: Sequence[tuple[Client, ModelSpec]],
     ) -> list[Weights]:
-        """prior_G + GHN(G, a_m) - GHN(G, mean a), for every client and model asked for."""
+        """prior_G + GHN(G, a_m) - GHN(G, mean a), and class odds, for all that are asked for."""
         made = ghn.generate_many([request(state, client, spec) for client, spec in asked])
         of_mean = middle(ghn, state["prior"], list(dict.fromkeys(spec for _, spec in asked)))
-        return [
-            {n: priors[str(spec)][n] + (w - of_mean[spec][n]) for n, w in weights.items()}
-            for (_, spec), weights in zip(asked, made, strict=True)
-        ]
+        served = list[Weights]()
+        for (client, spec), weights in zip(asked, made, strict=True):
+            prior = priors[str(spec)]
+            odds = {n: config.odds * _log_odds(client, mean[spec]) for n in biases[spec]}
+            served.append(
+                {n: prior[n] + (w - of_mean[spec][n]) + odds.get(n, 0) for n, w in weights.items()}
+            )
+        return served
 
     def request(state: State, client: Client, spec: ModelSpec) -> Request:
         """Graph, descriptor, and the prior as the parameters q_v at the current round."""
@@ -284,6 +300,26 @@ def _mean_clients(design: GHNConfig, setting: Setting) -> dict[ModelSpec, Tensor
             mixes = [{"mix": torch.tensor(client.mix)} for client in own]
             found[spec] = weighted_mean(mixes, [client.samples for client in own])["mix"]
     return found
+
+
+def _class_biases(graph: Graph, classes: int) -> tuple[str, ...]:
+    """The parameters that are added to the logits."""
+    return tuple(
+        name
+        for node in graph.nodes
+        for name, role in node.roles.items()
+        if role is Role.CLASSIFIER_BIAS and node.parameters[name] == (classes,)
+    )
+
+
+def _log_odds(client: Client, mean: Tensor | None) -> Tensor:
+    """How much more often a client has each class than the mean client, as a logarithm.
+
+    By a sample of every class more than it has, for what it has not may come yet.
+    """
+    assert mean is not None, "there are histograms"
+    counts = client.samples * torch.tensor(client.mix) + 1
+    return (counts / counts.sum()).log() - mean.clamp(min=1e-4).log()
 
 
 def _each(job: Job, weights: Sequence[Weights]) -> Sequence[Weights | None]:

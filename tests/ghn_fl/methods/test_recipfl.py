@@ -13,6 +13,7 @@ import zoo
 from ghn_fl.aggregate import weighted_mean
 from ghn_fl.errors import ConfigError
 from ghn_fl.lessons import Lessons, Teacher, ask
+from ghn_fl.methods import recipfl
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.tree import equal
 from ghn_fl.types import Answer, Job, State, Train
@@ -152,8 +153,46 @@ def test_a_device_with_two_models_asks_the_small_one_too() -> None:
     assert Bed("recipfl", second=0.0).method.second is None
 
 
+def test_class_odds_by_hand() -> None:
+    # 8 samples, (6, 2) of two classes, and one more of each: (7, 3) of 10; the mean has (1/2, 1/2)
+    client = dataclasses.replace(Bed("recipfl").clients[0], samples=8, mix=(0.75, 0.25))
+    odds = recipfl._log_odds(client, torch.tensor([0.5, 0.5]))
+    torch.testing.assert_close(odds, torch.tensor([1.4, 0.6]).log())
+    odds = recipfl._log_odds(
+        dataclasses.replace(client, mix=(0.0, 1.0)), torch.tensor([0.25, 0.75])
+    )
+    torch.testing.assert_close(odds, torch.tensor([0.1 / 0.25, 0.9 / 0.75]).log())
+
+
+def test_class_odds_are_in_the_class_biases_alone() -> None:
+    plain, half, whole = (Bed("recipfl", odds=odds) for odds in (0.0, 0.5, 1.0))
+    state = plain.method.init()
+    for client, *served in zip(
+        plain.clients[1:],
+        *(bed.method.personalize(state, bed.clients[1:]) for bed in (plain, half, whole)),
+        strict=True,
+    ):
+        (bias,) = (n for n in served[0] if n.endswith("classifier.bias"))
+        assert all(torch.equal(served[0][n], served[2][n]) for n in served[0] if n != bias)
+        shift = served[2][bias] - served[0][bias]
+        torch.testing.assert_close(served[1][bias] - served[0][bias], shift / 2)
+        often = torch.tensor(client.mix).argmax()
+        assert shift[often] == shift.max() and shift.min() < 0
+    hidden = Bed("recipfl", odds=1.0, **{"ghn.descriptor": "none"})
+    one, other = hidden.method.personalize(hidden.method.init(), hidden.clients[1:3])
+    assert equal(dict(one), dict(other))  # no label mix is told, none is used
+
+
+def test_class_odds_do_not_go_into_the_prior() -> None:
+    # clients that come back as they went leave it where it was, whatever odds they were served
+    bed = Bed("recipfl", odds=1.0)
+    state = bed.method.init()
+    after, _ = bed.method.run_round(state, bed.clients[1:], moved({1: 0.0, 2: 0.0, 3: 0.0}))
+    assert shift(after, state, SMALLEST) == 0
+
+
 def test_clients_differ_from_the_prior_by_what_sets_them_apart() -> None:
-    bed = Bed("recipfl")
+    bed = Bed("recipfl", odds=0.0)
     state, _ = bed.method.run_round(bed.method.init(), bed.clients, bed.train(1))
     one, other = bed.method.personalize(state, bed.clients[1:3])
     assert not equal(dict(one), dict(other))
