@@ -138,6 +138,8 @@ SETTINGS: Mapping[str, Setting] = {
 def own_settings(method: str, base: RunConfig) -> Settings:
     """What a method has for itself, beside its learning rate; the others go as they are."""
     options: Mapping[str, Mapping[str, Any]] = {
+        # what is made after the last round, for newcomers, changes no figure here
+        "recipfl": {"lessons": 0, "imitate": 0},
         # strong devices train a second model as under the other methods, and exits begin to teach
         # each other within the run: 0.3 of the rounds, as in the authors' code
         "depthfl": {"own_and_smallest": True, "ramp": round(0.3 * base.rounds)},
