@@ -221,16 +221,28 @@ def grid_title(grid: Grid) -> str:
 
 
 def accuracy_caption(grid: Grid) -> str:
-    held_out = float(grid.all_runs[0].settings.get("validation") or 0.0)
-    own = "held-out training samples" if held_out else "own test samples"
-    public = [m for m in grid.runs if m in METHODS and METHODS[m].public]
-    also = f" Trained on public data besides, from before round 1 on: {', '.join(public)}."
+    notes = {
+        "Trained on public data besides, from before round 1 on": [
+            m for m in grid.runs if m in METHODS and METHODS[m].public
+        ],
+        "A device that trains two models answers with both": [
+            m for m, runs in grid.runs.items() if any(map(_asks_two, runs.values()))
+        ],
+    }
     return (
-        "Every device tunes the model that it is served for one epoch on a copy, then is tested "
-        f"on its {own}; mean over the devices of the tier and the last fifth of the rounds. "
+        f"Accuracy: {grid.all_runs[0].tested}; mean over the devices of the tier and the last "
+        "fifth of the rounds. "
         "Whole test set: on all test samples, weighted by the device's label mix, after the final "
-        "round. Mean ± sample standard deviation over the seeds." + (also if public else "")
+        "round. Mean ± sample standard deviation over the seeds."
+        + "".join(f" {note}: {', '.join(names)}." for note, names in notes.items() if names)
     )
+
+
+def _asks_two(run: Run) -> bool:
+    """Whether the method gives some devices a second model to ask, as RecipFL does."""
+    method = run.setting("method")
+    usual = getattr(METHODS[method].config(), "second", 0) if method in METHODS else 0
+    return float(dict(run.settings.get("options") or {}).get("second", usual)) > 0
 
 
 def difference_caption(grid: Grid) -> str:

@@ -162,9 +162,8 @@ def _head(run: Run) -> str:
         html_table(tier_table(run)),
         tiles(facts(run)),
         paragraph(
-            "Accuracy: every device tunes the model it is served for one epoch on a copy, then "
-            "is tested on its own test samples; mean over the devices of the tier and over the "
-            "last fifth of the rounds. Whole test set: the same on all test samples, weighted by "
+            f"Accuracy: {run.tested}; mean over the devices of the tier and over the last fifth of "
+            "the rounds. Whole test set: the same on all test samples, weighted by "
             "the device's label mix.",
             "soft",
         ),

@@ -100,6 +100,16 @@ class Run:
         names = dict.fromkeys(device.tier for device in self.fleet)
         return {name: tuple(d for d in self.fleet if d.tier == name) for name in names}
 
+    @property
+    def tested(self) -> str:
+        """How its devices are tested, a sentence's beginning."""
+        own = "held-out training samples" if self.settings.get("validation") else "own test samples"
+        epochs = int(self.settings.get("finetune", 1))
+        long = "one epoch" if epochs == 1 else f"{epochs} epochs"
+        tuned = f"every device tunes the model that it is served for {long} on a copy, then"
+        as_served = "every device, with the model that it is served,"
+        return f"{tuned if epochs else as_served} is tested on its {own}"
+
     def setting(self, name: str) -> str:
         """A setting as text; "?" if the run does not have it."""
         value = self.settings.get(name)

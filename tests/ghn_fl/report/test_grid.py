@@ -147,10 +147,30 @@ def test_page_has_no_address_and_says_what_is_missing(grid: Grid, tmp_path: Path
     assert grid_html(grid) == text
 
 
-def test_who_has_public_data_is_named(grid: Grid, tmp_path: Path) -> None:
+def test_who_has_more_than_the_others_is_named(grid: Grid, tmp_path: Path) -> None:
     assert "public" not in accuracy_caption(grid)
     found = read_grid([write(tmp_path, m, 0) for m in ("fedmd", "recipfl")], [], "recipfl")
-    assert accuracy_caption(found).endswith("besides, from before round 1 on: fedmd.")
+    caption = accuracy_caption(found)
+    assert "besides, from before round 1 on: fedmd." in caption
+    assert caption.endswith("A device that trains two models answers with both: recipfl.")
+    run = found.runs["recipfl"][0]
+    alone = dataclasses.replace(run, settings=run.settings | {"options": {"second": 0.0}})
+    assert "answers with both" not in accuracy_caption(
+        dataclasses.replace(found, runs={"recipfl": {0: alone}})
+    )
+
+
+def test_how_devices_are_tested_is_told(grid: Grid) -> None:
+    run = grid.all_runs[0]
+    told = [
+        dataclasses.replace(run, settings=run.settings | {"finetune": n}).tested for n in (0, 1, 2)
+    ]
+    assert told[0].startswith(
+        "every device, with the model that it is served, is tested on its own"
+    )
+    assert "for one epoch on a copy" in told[1] and "for 2 epochs on a copy" in told[2]
+    held = dataclasses.replace(run, settings=run.settings | {"validation": 0.2})
+    assert held.tested.endswith("held-out training samples")
 
 
 def test_grids_with_one_tier_or_without_a_run(tmp_path: Path) -> None:
