@@ -102,10 +102,11 @@ class Config:
                 "second, momentum and window must be from 0 to below 1, "
                 f"got {self.second}, {self.momentum} and {self.window}"
             )
-        if not self.step >= 0 or min(self.settle, self.imitate, self.lessons) < 0:
+        least = (self.odds, self.step, self.settle, self.imitate, self.lessons)
+        if not all(value >= 0 for value in least):
             raise ConfigError(
-                "step, settle, imitate and lessons must be at least 0, "
-                f"got {self.step}, {self.settle}, {self.imitate} and {self.lessons}"
+                "odds, step, settle, imitate and lessons must be at least 0, "
+                f"got {', '.join(map(str, least))}"
             )
         if self.ghn.descriptor == "id":
             raise ConfigError(

@@ -242,6 +242,8 @@ def test_settings_that_cannot_be() -> None:
         ({"momentum": 1.0}, "momentum and window must be"),
         ({"settle": -1}, "step, settle, imitate and lessons must be at least 0"),
         ({"step": -0.5}, "step, settle, imitate and lessons must be at least 0"),
+        ({"odds": float("nan")}, "odds, step, settle, imitate and lessons must be at least 0"),
+        ({"second": 1.0}, "second, momentum and window must be from 0 to below 1, got 1.0"),
         ({"ghn.descriptor": "id"}, "take the method recipfl-paper"),
     ):
         with pytest.raises(ConfigError, match=says):
