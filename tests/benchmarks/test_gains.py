@@ -54,11 +54,12 @@ def test_runs_of_a_setting_differ_in_the_method_alone(name: str, tmp_path: Path)
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_tuning_tries_the_same_for_all_and_looks_at_no_test_data(name: str, tmp_path: Path) -> None:
-    cells = gains.tuning_cells(name, tmp_path)
+    cells = gains.tuning_cells(name, tmp_path, METHODS)
     _check_comparable(cells)
+    rates = [0.03, 0.1, 0.3] if name == "g" else [0.1, 0.3]
     for method in METHODS:
         own = [cell.config for cell in cells if cell.config.method == method]
-        assert [config.lr for config in own] == [0.03, 0.1, 0.3]
+        assert [config.lr for config in own] == rates
         assert {config.seed for config in own} == {TUNING_SEED}
         assert all(config.validation == 0.2 for config in own)
     whole = gains.base_config(name, tmp_path, tuning=False)
@@ -255,18 +256,20 @@ def test_tune_run_and_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         title="Clusters",
         settings={**small, "public": "heldout", "rounds": 2, "epochs": 1},
         tuning_rounds=1,
+        rates="lr=0.03",
     )
     page = tmp_path / "results.md"
     page.write_text(PAGE.read_text())
     monkeypatch.setattr(gains, "SETTINGS", {"a": setting})
-    monkeypatch.setattr(gains, "METHODS", ("recipfl", "local", "inclusivefl"))
-    monkeypatch.setattr(gains, "LEARNING_RATES", "lr=0.03")
+    methods = ("recipfl", "local", "inclusivefl")
+    monkeypatch.setattr(gains, "METHODS", methods)
     monkeypatch.setattr(gains, "TUNED", tmp_path / "tuned.json")
     monkeypatch.setattr(gains_report, "PAGE", page)
     for module in (gains_report, results_file):
         monkeypatch.setattr(module, "FOLDER", tmp_path)
-    gains.tune(["a"], tmp_path / "runs", None)
-    gains.run(["a"], (0, 1), tmp_path / "runs", None)
+    for part in (methods[:2], methods[2:]):  # what was tuned before is kept
+        gains.tune(["a"], part, tmp_path / "runs", None)
+    gains.run(["a"], methods, (0, 1), tmp_path / "runs", None)
     written = gains.report(tmp_path / "runs", (0, 1))
     assert [path.name for path in written] == ["gains.md", "gains.svg", "results.md"]
     text = written[0].read_text()
