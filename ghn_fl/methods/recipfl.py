@@ -70,7 +70,8 @@ class Config:
         update: how the hypernetwork learns.
         transfer: knowledge transfer on devices that train more than one model (Eq. 9).
         second: the small model's part of the answer on a device that trains it beside its own, 0
-            to below 1: it knows what all devices know, and the device has it anyway.
+            to below 1, times the part of the small one's data that the own model has not seen: it
+            knows what all devices know, and the device has it anyway.
         odds: o, how much of the logarithm of its class odds is added to a client's class biases.
         step: s, how much of the hypernetwork's own step a prior goes along.
         momentum: beta of FedAvg's step, once more than `settle` rounds are over.
@@ -87,7 +88,7 @@ class Config:
     ghn: GHNConfig = field(default_factory=GHNConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     transfer: bool = True
-    second: float = 0.3
+    second: float = 0.6
     odds: float = 1.0
     step: float = 0.5
     momentum: float = 0.6
@@ -190,10 +191,18 @@ def build(config: Config, setting: Setting) -> Method:
         ghn = from_state(design, state)[0].eval()
         served = serve(ghn, state, state["mean"], both) if both else []
         opinions = {
-            client.id: Opinion(spec=spec, weights=weights, part=config.second)
+            client.id: Opinion(spec=spec, weights=weights, part=part(client, spec))
             for (client, spec), weights in zip(both, served, strict=True)
         }
         return [opinions.get(client.id) for client in clients]
+
+    def part(client: Client, spec: ModelSpec) -> float:
+        """The small model's part of the answer: the more, the more data it alone has seen."""
+        own, small = (
+            sum(c.samples for c in setting.clients if s in c.models)
+            for s in (client.models[0], spec)
+        )
+        return config.second * (1 - own / small)
 
     def serve(
         ghn: GHN,
