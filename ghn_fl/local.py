@@ -321,7 +321,7 @@ def evaluate(
     several = isinstance(model, StagedNet) and len(model.exits) > 1
     hits, loss = [], 0.0
     with torch.no_grad():
-        for part_x, part_y in zip(x.split(1000), y.split(1000), strict=True):
+        for part_x, part_y in zip(x.split(250), y.split(250), strict=True):
             answers = [logits_of(model(part_x))] if not several else _answers(model, part_x)
             if second is not None:
                 answers[0] = mixed(answers[0], logits_of(second[0](part_x)), second[1])
