@@ -6,8 +6,9 @@
 
 tune: tries the same learning rates for every method and setting, on held-out training data and with
 a seed of its own, and writes results/gains_tuned.json. run: trains with what was chosen, then does
-what report does: writes results/gains.md and gains.svg, and the tables of docs/results.md. Every
-run has a folder under --runs; finished ones are kept, interrupted ones go on.
+what report does: writes results/gains.md and gains.svg, and the tables of docs/results.md, and
+packs the runs into results/gains. Every run has a folder under --runs; finished ones are kept,
+those of results/gains too, interrupted ones go on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 from benchmarks.experiments import SEEDS, run_cells, write_fleet
 from benchmarks.gains_report import Measured, write_report
+from benchmarks.kept import keep, restore
 from benchmarks.results_file import FOLDER
 from ghn_fl import RunConfig
 from ghn_fl.cli.tune import trials_of
@@ -41,6 +43,7 @@ METHODS = (
 TUNING_SEED = 7  # of no comparison; strong devices of 2:100 are sampled in 3 of its first 10 rounds
 VALIDATION = 0.2
 TUNED = FOLDER / "gains_tuned.json"
+KEPT = FOLDER / "gains"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +233,7 @@ def run(
     """Train with some methods in some settings."""
     for name in names:
         folder = runs / name
+        restore(_archive(name), folder)
         rates = {method: lr for method, lr in rates_of(name).items() if method in methods}
         run_cells(evaluation_cells(name, folder, seeds, rates), folder, data_dir)
 
@@ -237,6 +241,7 @@ def run(
 def measured(name: str, runs: Path, seeds: Sequence[int]) -> Measured:
     """What a setting came to, as far as its runs have ended."""
     setting, choices = SETTINGS[name], read_tuned().get(name, {})
+    restore(_archive(name), runs / name)
     folders, missing = [], []
     for method in METHODS:
         own = choices.get(method, {"reason": "not tuned"})
@@ -261,7 +266,13 @@ def report(runs: Path, seeds: Sequence[int]) -> list[Path]:
     there = [m for m in found if OURS in m.grid.runs and len(m.grid.runs) > 1]
     if not there:
         raise ConfigError(f"{runs} has no runs to compare yet: `python -m benchmarks.gains run a`")
+    for m in there:
+        keep(runs / m.name, _archive(m.name))
     return write_report(there)
+
+
+def _archive(name: str) -> Path:
+    return KEPT / f"{name}.tar.xz"
 
 
 def main() -> None:

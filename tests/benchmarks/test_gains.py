@@ -236,6 +236,7 @@ def test_a_setting_tells_what_is_there_and_why_the_rest_is_not(
     choices = {"recipfl": {"lr": 0.1, "scores": {"0.1": 0.5}}, "flexifed": {"reason": "too wide"}}
     file.write_text(json.dumps({"h": choices}))
     monkeypatch.setattr(gains, "TUNED", file)
+    monkeypatch.setattr(gains, "KEPT", tmp_path / "kept")
     write_run(tmp_path / "h" / "recipfl-0", seed=0)
     assert gains.rates_of("h") == {"recipfl": 0.1}
     found = gains.measured("h", tmp_path, (0, 1))
@@ -264,6 +265,7 @@ def test_tune_run_and_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     methods = ("recipfl", "local", "inclusivefl")
     monkeypatch.setattr(gains, "METHODS", methods)
     monkeypatch.setattr(gains, "TUNED", tmp_path / "tuned.json")
+    monkeypatch.setattr(gains, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(gains_report, "PAGE", page)
     for module in (gains_report, results_file):
         monkeypatch.setattr(module, "FOLDER", tmp_path)
@@ -276,3 +278,7 @@ def test_tune_run_and_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "- inclusivefl: inclusivefl needs models that share layers" in text
     assert "a strong device trains" in text and "lenet5 + lenet5-w0.5" in text
     assert "| a. Clusters | strong |" in page.read_text()
+    # on another machine: what is kept is not run again, and says the same
+    gains.run(["a"], methods, (0, 1), tmp_path / "other", None)
+    assert not list(tmp_path.glob("other/a/*/checkpoint"))
+    assert gains.report(tmp_path / "other", (0, 1))[0].read_text() == text
