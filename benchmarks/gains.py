@@ -56,6 +56,8 @@ class Setting:
         tuning_rounds: rounds of a run that tries a learning rate.
         rates: learning rates to try: of the first round; in the last one a tenth of it.
         tiers: a fleet of its own, instead of a skew.
+        tuned_in: the setting whose learning rates it takes, where that has the same models and
+            images.
     """
 
     title: str
@@ -63,6 +65,7 @@ class Setting:
     tuning_rounds: int
     rates: str = "lr=0.1,0.3"
     tiers: Sequence[Mapping[str, Any]] = field(default=())
+    tuned_in: str = ""
 
 
 # Half of the images, or more, are held out as public data, which FedMD alone looks at.
@@ -102,6 +105,7 @@ SETTINGS: Mapping[str, Setting] = {
         title="MNIST, 2:100, strong share 0.1",
         settings={**_LENET, "dataset": "mnist", "strong_share": 0.1},
         tuning_rounds=10,
+        tuned_in="c",
     ),
     "c": Setting(
         title="MNIST, 2:100, 20 rounds",
@@ -118,6 +122,7 @@ SETTINGS: Mapping[str, Setting] = {
         title="CIFAR-10, 1:10, alpha 0.1",
         settings={**_RESNET, "skew": "1:10", "alpha": 0.1},
         tuning_rounds=4,
+        tuned_in="d",
     ),
     "g": Setting(
         title="CIFAR-10, five families",
@@ -162,7 +167,7 @@ def base_config(name: str, folder: Path, *, tuning: bool) -> RunConfig:
         values["fleet"] = write_fleet(folder / "fleet.toml", setting.tiers)
     if tuning:
         values |= {"rounds": setting.tuning_rounds, "validation": VALIDATION}
-    values["eval_every"] = values["rounds"]  # the last fifth is evaluated in any case
+    values["eval_every"] = 0
     return from_mapping(RunConfig, values, "setting")
 
 
@@ -187,7 +192,7 @@ def evaluation_cells(
 
 def tune(names: Sequence[str], methods: Sequence[str], runs: Path, data_dir: Path | None) -> None:
     """Choose some methods' learning rates in some settings; what others have is kept."""
-    for name in names:
+    for name in dict.fromkeys(SETTINGS[name].tuned_in or name for name in names):
         folder = runs / name / "tune"
         trials = trials_of(run_cells(tuning_cells(name, folder, methods), folder, data_dir), folder)
         known = read_tuned()
@@ -217,9 +222,10 @@ def read_tuned() -> dict[str, Any]:
 
 def rates_of(name: str) -> dict[str, float]:
     """The learning rates of a setting; methods that cannot serve it are left out."""
-    choices = read_tuned().get(name)
+    tuned = SETTINGS[name].tuned_in or name
+    choices = read_tuned().get(tuned)
     if choices is None:
-        raise ConfigError(f"nothing is tuned for {name}: `python -m benchmarks.gains tune {name}`")
+        raise ConfigError(f"nothing is tuned for {name}: `python -m benchmarks.gains tune {tuned}`")
     return {method: own["lr"] for method, own in choices.items() if "lr" in own}
 
 
@@ -240,7 +246,8 @@ def run(
 
 def measured(name: str, runs: Path, seeds: Sequence[int]) -> Measured:
     """What a setting came to, as far as its runs have ended."""
-    setting, choices = SETTINGS[name], read_tuned().get(name, {})
+    setting = SETTINGS[name]
+    choices = read_tuned().get(setting.tuned_in or name, {})
     restore(_archive(name), runs / name)
     folders, missing = [], []
     for method in METHODS:
@@ -256,7 +263,9 @@ def measured(name: str, runs: Path, seeds: Sequence[int]) -> Measured:
         name=name,
         title=setting.title,
         grid=read_grid(folders, missing, OURS),
-        scores={m: own["scores"] for m, own in choices.items() if "lr" in own},
+        scores={
+            m: own["scores"] for m, own in choices.items() if "lr" in own and not setting.tuned_in
+        },
     )
 
 

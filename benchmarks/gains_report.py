@@ -261,9 +261,9 @@ HOW = (
     "fleet, partition, rounds and local epochs. Public data is held out for all of them, though "
     "only FedMD looks at it (its labels serve to draw all classes alike, not to learn from): the "
     "private data is the same for all. "
-    "The learning rate of each method in each setting is the best of three by the mean of the "
-    "tiers' accuracies on held-out training data, in fewer rounds and with a seed that is not "
-    "among these. The best of the others is chosen by its accuracy here, which is in its favour."
+    "The learning rate of each method in each setting is the best of those tried by the mean of "
+    "the tiers' accuracies on held-out training data, in fewer rounds and with a seed that is not "
+    "among these; b takes c's and f takes d's. The best of the others is chosen by its accuracy here, which is in its favour."
 )
 TEST = (
     "recipfl − it: points, mean over the devices and seeds. p: of a two-sided paired test over all "

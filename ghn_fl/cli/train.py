@@ -75,7 +75,10 @@ def train(
         typer.Option("--transfer/--no-transfer", help="Knowledge transfer on strong devices."),
     ] = None,
     eval_every: Annotated[
-        int | None, typer.Option(help="Rounds between evaluations; the last fifth has all.")
+        int | None,
+        typer.Option(
+            help="Rounds between evaluations; the last fifth has all. 0: after the last alone."
+        ),
     ] = None,
     finetune: Annotated[
         int | None,

@@ -58,7 +58,9 @@ class RunConfig:
     weight_decay: float = _setting(0.0, "Local weight decay.")
     kl: str = _setting("small_large", "Direction of Eq. 9's feature term; large_small: the code's.")
     transfer: bool = _setting(True, "Knowledge transfer on strong devices (Eq. 9).")
-    eval_every: int = _setting(5, "Rounds between evaluations; the last fifth has all.")
+    eval_every: int = _setting(
+        5, "Rounds between evaluations; the last fifth has all. 0: after the last round alone."
+    )
     finetune: int = _setting(1, "Epochs that a device trains before it is evaluated; 0: none.")
     dropout: float = _setting(0.0, "Probability that a sampled client does not answer.")
     client_deadline: float = _setting(
@@ -72,7 +74,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise ConfigError(unknown("method", self.method, METHODS.names()))
-        for name in ("rounds", "sample", "eval_every"):
+        for name in ("rounds", "sample"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name, low, high in (("strong_share", 0, 1), ("dropout", 0, 1)):
@@ -83,7 +85,7 @@ class RunConfig:
                 "validation must be from 0 to below 1 and classes_per_client at least 0, "
                 f"got {self.validation} and {self.classes_per_client}"
             )
-        for name in ("seed", "finetune", "client_deadline"):
+        for name in ("seed", "finetune", "client_deadline", "eval_every"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)}")
         if not self.alpha > 0:

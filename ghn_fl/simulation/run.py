@@ -295,8 +295,7 @@ def _evaluate(
     clients: Sequence[Client],
 ) -> list[dict[str, Any]]:
     """Every client's score with what it would be served now; empty if it is not time."""
-    last_fifth = number > config.rounds - math.ceil(0.2 * config.rounds)
-    if not last_fifth and number % config.eval_every:
+    if not _is_evaluated(number, config):
         return []
     served = method.personalize(state, clients)
     for client, weights in zip(clients, served, strict=True):
@@ -328,6 +327,13 @@ def _evaluate(
         if "failure" in result:
             raise RunError(f"client {client.id} could not be evaluated: {result['failure']}")
     return results
+
+
+def _is_evaluated(number: int, config: RunConfig) -> bool:
+    if not config.eval_every:
+        return number == config.rounds
+    last_fifth = number > config.rounds - math.ceil(0.2 * config.rounds)
+    return last_fifth or number % config.eval_every == 0
 
 
 def _headline(tiers: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:

@@ -132,6 +132,20 @@ def test_devices_may_be_evaluated_with_what_they_are_served() -> None:
     assert tuned.rounds[-1]["clients"] != result.rounds[-1]["clients"]
 
 
+@pytest.mark.parametrize(
+    ("every", "evaluated"),
+    # the last fifth of six rounds is two
+    [(4, [4, 5, 6]), (2, [2, 4, 5, 6]), (9, [5, 6]), (0, [6])],
+)
+def test_which_rounds_are_evaluated(every: int, evaluated: list[int]) -> None:
+    settings = config(method="local", options={}, rounds=6, epochs=1, eval_every=every)
+    result = run(settings, workers=1)
+    assert [r["round"] for r in result.rounds if r["clients"]] == evaluated
+    scores = [r["weak_accuracy"] for r in result.rounds[-2:] if r["clients"]]
+    assert result.summary["weak_accuracy"] == pytest.approx(sum(scores) / len(scores))
+    assert result.summary["weak_accuracy_full"] == result.rounds[-1]["weak_accuracy_full"]
+
+
 def test_the_step_size_falls_from_round_to_round() -> None:
     def prior(**settings: float) -> dict[str, Any]:
         plain = config(method="allsmall", options={}, eval_every=9, **settings)
