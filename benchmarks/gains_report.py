@@ -263,7 +263,8 @@ HOW = (
     "private data is the same for all. "
     "The learning rate of each method in each setting is the best of those tried by the mean of "
     "the tiers' accuracies on held-out training data, in fewer rounds and with a seed that is not "
-    "among these; b takes c's and f takes d's. The best of the others is chosen by its accuracy here, which is in its favour."
+    "among these; b takes c's and f takes d's. The best of the others is chosen by its accuracy "
+    "here, which is in its favour."
 )
 TEST = (
     "recipfl − it: points, mean over the devices and seeds. p: of a two-sided paired test over all "
