@@ -150,9 +150,16 @@ def own_settings(method: str, base: RunConfig) -> Settings:
     options: Mapping[str, Mapping[str, Any]] = {
         # what is made after the last round, for newcomers, changes no figure here
         "recipfl": {"lessons": 0, "imitate": 0},
-        # strong devices train a second model as under the other methods, and exits begin to teach
-        # each other within the run: 0.3 of the rounds, as in the authors' code
-        "depthfl": {"own_and_smallest": True, "ramp": round(0.3 * base.rounds)},
+        # as under the other methods, devices count by their samples and strong ones train a second
+        # model; exits begin to teach each other within the run: 0.3 of the rounds, as in the
+        # authors' code
+        "depthfl": {
+            "own_and_smallest": True,
+            "ramp": round(0.3 * base.rounds),
+            "weighting": "samples",
+        },
+        "flexifed": {"weighting": "samples"},
+        "heterofl": {"weighting": "samples"},
         # nobody learns from public labels; before its first round a device learns for one round
         "fedmd": {"pretrain_epochs": 0, "private_init_epochs": base.epochs, "align": 500},
     }
