@@ -7,7 +7,6 @@ is what the sub-model's spec says.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TypeAlias
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 import zoo
 from ghn_fl.errors import ConfigError
+from ghn_fl.which_models import advice
 from zoo import ModelSpec, SpecError, slicing
 
 Masks: TypeAlias = Mapping[str, Tensor]  # group -> a boolean a unit
@@ -47,8 +47,8 @@ def unit_counts(parent: ModelSpec, child: ModelSpec, task: Mapping[str, int]) ->
         fits = shapes == {name: tuple(p.shape) for name, p in part.named_parameters()}
     if not fits:
         raise ConfigError(
-            f"a mask's sub-model must be {parent} scaled in width, got {child}; choose for example "
-            f"{replace(parent, width=parent.width / 2)}, or a method for other models, as recipfl"
+            f"a mask's sub-model must be {parent} scaled in width, got {child}; choose models such "
+            f"as {advice(parent, 'width')}, or a method for other models, as recipfl"
         )
     return counts
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import zoo
 from ghn_fl.errors import ConfigError
 from ghn_fl.types import Setting
-from zoo import ModelSpec
+from zoo import ModelSpec, SpecError
+from zoo.scaling import scale_depth, scale_width
 
 
 def own(_: Any, model: ModelSpec, fleet: Sequence[ModelSpec]) -> tuple[ModelSpec, ...]:
@@ -42,3 +43,20 @@ def the_only(setting: Setting, method: str) -> ModelSpec:
             "(every tier for itself) or heterofl (small models are cut out of the large one)"
         )
     return specs[0]
+
+
+def advice(spec: ModelSpec, scaled: Literal["depth", "width"]) -> str:
+    """A pair of models that would do: a model and a smaller one of it, or else LeNets.
+
+    >>> advice(ModelSpec.parse("resnet18-w0.5"), "depth")
+    'resnet18-w0.5 and resnet18-d1-w0.5'
+    >>> advice(ModelSpec.parse("fedmdp_mnist_6"), "width")
+    'lenet5 and lenet5-w0.5'
+    """
+    try:
+        smaller = scale_depth(spec, 1) if scaled == "depth" else scale_width(spec, 0.5)
+    except SpecError:
+        smaller = spec
+    if smaller == spec:
+        return advice(ModelSpec.parse("lenet5"), scaled)
+    return f"{spec} and {smaller}"

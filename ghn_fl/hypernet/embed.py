@@ -114,13 +114,15 @@ class ValueEncoder(nn.Module):
         real_QV = (torch.arange(size) < lengths_Q1).float()
         pairs = torch.stack([values_QV, real_QV], -1)
         x_QLH = self.lift(pairs.unflatten(1, (num_patches, -1)).flatten(2))
-        x_QLH = x_QLH + _positions(num_patches, x_QLH.shape[-1])
+        x_QLH = self._drop(x_QLH + _positions(num_patches, x_QLH.shape[-1]))
         real_QL = real_QV[:, :: self.patch].bool()
         mask = None if real_QL.all() else real_QL[:, None, None, :]
         q, k, v = self.qkv(x_QLH).unflatten(2, (3, _HEADS, -1)).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
+        rate = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=rate)
+        mixed = mixed.transpose(1, 2).flatten(2)
         x_QLH = self.norm1(x_QLH + self._drop(self.out(mixed)))
-        x_QLH = self.norm2(x_QLH + self._drop(self.down(F.relu(self.up(x_QLH)))))
+        x_QLH = self.norm2(x_QLH + self._drop(self.down(self._drop(F.relu(self.up(x_QLH))))))
         x_QLH = self.norm(x_QLH) * real_QL.unsqueeze(-1)
         mean_QH: Tensor = x_QLH.sum(1) / real_QL.sum(1, keepdim=True)
         return mean_QH

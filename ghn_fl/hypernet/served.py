@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -11,6 +13,7 @@ from ghn_fl.hypernet.config import GHNConfig
 from ghn_fl.hypernet.decode import full_shapes
 from ghn_fl.hypernet.ghn import GHN
 from ghn_fl.optim import AdamState
+from ghn_fl.random import numpy_stream
 from ghn_fl.types import Client, Setting, State
 
 
@@ -32,6 +35,14 @@ def fresh(design: GHNConfig, seed: int) -> GHN:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return GHN(design)
+
+
+@contextlib.contextmanager
+def dropout(seed: int, *numbers: int) -> Iterator[None]:
+    """What the hypernetwork drops inside, if anything, depends on these numbers alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(numpy_stream(seed, "dropout", *numbers).integers(2**31)))
+        yield
 
 
 def to_state(ghn: GHN, adam: AdamState) -> State:

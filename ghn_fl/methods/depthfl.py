@@ -191,7 +191,8 @@ def _union(setting: Setting, specs: set[ModelSpec]) -> dict[str, Tensor]:
             what = f"{differ[0]} has another shape" if differ else "they share no layer"
             raise ConfigError(
                 f"depthfl needs models that differ in depth only, got {spec} and {largest}: "
-                f"{what}; scale in depth, as with {largest.family}-d1, or use recipfl"
+                f"{what}; choose models such as "
+                f"{which_models.advice(replace(largest, exits=False), 'depth')}, or use recipfl"
             )
         whole |= {name: w for name, w in own.items() if name not in whole}
     return whole

@@ -12,10 +12,11 @@ does as we do.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ghn_fl import which_models
 from ghn_fl.errors import ConfigError
-from ghn_fl.grouped import grouped_fedavg
+from ghn_fl.grouped import check_aggregation, grouped_fedavg
 from ghn_fl.methods.registry import METHODS
 from ghn_fl.random import numpy_stream
 from ghn_fl.types import WEAK, Client, Method, MethodEntry, Recipe, Setting
@@ -31,14 +32,17 @@ class Config:
             has 1 throughout; 0.01 is a mild default. 0 is FedAvg.
         partial: weak clients are slow: each runs a random number of epochs, uniform in
             {1..E-1} (Hasaas' code) or 1 if E is 1. Off by default, as FedAvg's `slow` is.
+        aggregation: the clients' `mean`, or weights drawn around it, `clt` (Hasaas' ablation).
     """
 
     mu: float = 0.01
     partial: bool = False
+    aggregation: Literal["mean", "clt"] = "mean"
 
     def __post_init__(self) -> None:
         if not self.mu >= 0:
             raise ConfigError(f"mu must be at least 0, got {self.mu:g}; 0.001 to 1 are usual")
+        check_aggregation(self.aggregation)
 
 
 def build(config: Config, setting: Setting) -> Method:
@@ -50,7 +54,7 @@ def build(config: Config, setting: Setting) -> Method:
             epochs = partial_epochs(setting.seed, number, client.id, setting.epochs)
         return Recipe(prox=config.mu, epochs=epochs)
 
-    return grouped_fedavg(setting, recipe=recipe)
+    return grouped_fedavg(setting, recipe=recipe, clt=config.aggregation == "clt")
 
 
 def partial_epochs(seed: int, number: int, client: int, epochs: int) -> int:

@@ -227,9 +227,9 @@ def _check(config: Config, keys: Mapping[str, tuple[int, ...]]) -> None:
             raise ConfigError(
                 f"{spec} has no layer{'' if anywhere else ', counted from the input,'} in common "
                 f"with another model of the fleet ({', '.join(sorted(keys))}); take models that "
-                "differ in depth, such as lenet5 and lenet5-d1"
-                f"{'' if anywhere else ', or set allow_nonprefix_match=true'}; for models that "
-                "differ in width there is heterofl"
+                "differ in depth, such as "
+                f"{which_models.advice(ModelSpec.parse(spec), 'depth')}; for models that differ in "
+                "width there is heterofl"
             )
 
 

@@ -21,7 +21,7 @@ code is left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -223,8 +223,8 @@ def _check(
         if largest not in (homes[name] for name in setting.initial[spec]):
             raise ConfigError(
                 f"{spec} has no tensor in common with {largest}, the fleet's largest model; "
-                f"heterofl needs models of one family, such as {largest} and "
-                f"{replace(largest, width=largest.width / 2)}"
+                "heterofl needs models of one family, such as "
+                f"{which_models.advice(largest, 'width')}"
             )
         for name, index in places[spec].items():
             shape = tuple(len(i) for i in index)

@@ -218,7 +218,8 @@ def _groups(setting: Setting) -> tuple[Nested, ...]:
         if not group.levels:
             raise ConfigError(
                 f"inclusivefl needs models that share layers, and {group.spec} has none of "
-                f"{largest}'s; scale in depth only, as with {largest.family}-d1, or use recipfl"
+                f"{largest}'s; choose models that differ in depth only, such as "
+                f"{which_models.advice(largest, 'depth')}, or use recipfl"
             )
     return groups
 

@@ -39,7 +39,7 @@ from ghn_fl import which_models
 from ghn_fl.aggregate import weighted_mean
 from ghn_fl.errors import ConfigError
 from ghn_fl.hypernet import GHN, Change, GHNConfig, Request, UpdateConfig, imitate, update
-from ghn_fl.hypernet.served import descriptor, design_for, fresh, from_state, to_state
+from ghn_fl.hypernet.served import descriptor, design_for, dropout, fresh, from_state, to_state
 from ghn_fl.lessons import Lessons, Teacher, make_lessons, study
 from ghn_fl.methods.registry import METHODS
 from ghn_fl.optim import AdamState
@@ -141,8 +141,10 @@ def build(config: Config, setting: Setting) -> Method:
 
     def run_round(state: State, sampled: Sequence[Client], train: Train) -> tuple[State, Report]:
         ghn, adam = from_state(design, state)
+        sampled = sorted(sampled, key=lambda client: client.id)  # as dropout meets them
         asked = [(client, spec) for client in sampled for spec in client.models]
-        given = serve(ghn, state, state["prior"], asked)
+        with dropout(setting.seed, state["t"], 0):
+            given = serve(ghn, state, state["prior"], asked)
         ready = iter(given)
         jobs = [
             Job(
@@ -166,9 +168,10 @@ def build(config: Config, setting: Setting) -> Method:
             for c, spec, sent, trained in exchanged
         ]
         specs = list(dict.fromkeys(spec for _, spec, *_ in exchanged))
-        before = middle(ghn, state["prior"], specs)
-        ghn, adam, norm = update(ghn, changes, adam, config.update)  # Eq. (4)
-        after = middle(ghn, state["prior"], specs)
+        before = middle(ghn.eval(), state["prior"], specs)
+        with dropout(setting.seed, state["t"], 1):
+            ghn, adam, norm = update(ghn.train(), changes, adam, config.update)  # Eq. (4)
+        after = middle(ghn.eval(), state["prior"], specs)
         new = to_state(ghn, adam) | {"t": state["t"] + 1}
         new |= {key: dict(state[key]) for key in ("prior", "speed", "mean", "steps")}
         for spec in specs:
@@ -248,7 +251,9 @@ def build(config: Config, setting: Setting) -> Method:
             for prior in (state["mean"][str(spec)],)
             for current in (prior, None)
         ]
-        return imitate(from_state(design, state)[0], targets, config.imitate, config.update).eval()
+        ghn, _ = from_state(design, state)
+        with dropout(setting.seed, state["t"], 2):
+            return imitate(ghn, targets, config.imitate, config.update).eval()
 
     def lessons(state: State) -> Lessons:
         """What the priors answer to images that the server makes up."""

@@ -20,7 +20,7 @@ from typing import Literal
 from ghn_fl import which_models
 from ghn_fl.errors import ConfigError
 from ghn_fl.hypernet import GHN, Change, GHNConfig, Request, UpdateConfig, update
-from ghn_fl.hypernet.served import descriptor, design_for, fresh, from_state, to_state
+from ghn_fl.hypernet.served import descriptor, design_for, dropout, fresh, from_state, to_state
 from ghn_fl.methods.registry import METHODS
 from ghn_fl.optim import AdamState
 from ghn_fl.types import (
@@ -73,9 +73,11 @@ def build(config: Config, setting: Setting) -> Method:
 
     def run_round(state: State, sampled: Sequence[Client], train: Train) -> tuple[State, Report]:
         ghn, adam = from_state(design, state)
+        sampled = sorted(sampled, key=lambda client: client.id)  # as dropout meets them
         asked = [(client, spec) for client in sampled for spec in client.models]
         requests = [request(state, client, spec) for client, spec in asked]
-        sent = iter(ghn.generate_many(requests))  # theta~_m = GHN(G_m, a_m; phi)
+        with dropout(setting.seed, adam.step, 0):
+            sent = iter(ghn.generate_many(requests))  # theta~_m = GHN(G_m, a_m; phi)
         jobs = [
             Job(
                 client=client,
@@ -100,7 +102,8 @@ def build(config: Config, setting: Setting) -> Method:
                 )
                 last = trained if config.q_source == "client_last" else given
                 current[_key(job.client, spec)] = dict(last)
-        ghn, adam, norm = update(ghn, changes, adam, config.update)  # Eq. (4)
+        with dropout(setting.seed, adam.step, 1):
+            ghn, adam, norm = update(ghn, changes, adam, config.update)  # Eq. (4)
         return to_state(ghn, adam) | {"current": current}, {"gradient_norm": norm}
 
     def personalize(state: State, clients: Sequence[Client]) -> list[Weights]:

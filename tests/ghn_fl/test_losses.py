@@ -13,6 +13,9 @@ def test_masked_logits_by_hand() -> None:
     loss = F.cross_entropy(logits, torch.tensor([0]))
     assert float(loss) == pytest.approx(math.log(math.e**2 + 1 + math.e) - 2, abs=1e-6)
     assert float(loss) == pytest.approx(0.4076, abs=1e-4)
+    # not as if the class did not exist: ln(e^2 + e^1) - 2 = 0.3133
+    gone = F.cross_entropy(torch.tensor([[2.0, -math.inf, 1.0]]), torch.tensor([0]))
+    assert float(gone) == pytest.approx(0.3133, abs=1e-4)
 
 
 def test_exits_learn_from_each_other_by_hand() -> None:

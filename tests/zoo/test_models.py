@@ -1,11 +1,14 @@
 """One contract for every model of the zoo, and the papers' parameter counts."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 import zoo
 from zoo import Part
+from zoo.family import scaled
 
 COUNTS = {  # trainable parameters, methods' papers; DenseNet with 100 classes, FEMNIST with 62
     "resnet18": 11_173_962,
@@ -29,6 +32,23 @@ COUNTS = {  # trainable parameters, methods' papers; DenseNet with 100 classes, 
 @pytest.mark.parametrize(("spec", "count"), COUNTS.items())
 def test_parameter_counts_of_the_papers(spec: str, count: int) -> None:
     assert zoo.num_parameters(spec) == count
+
+
+def test_a_fifth_of_resnet_is_rounded_down() -> None:
+    def resnet18(*widths: int) -> int:
+        """Convolutions of 3x3, at a stage's gate of 1x1, each with a norm."""
+        count, inp = 3 * 9 * widths[0] + 2 * widths[0], widths[0]
+        for out in widths:
+            count += 9 * inp * out + 3 * 9 * out * out + 4 * 2 * out
+            count += inp * out + 2 * out if out != inp else 0
+            inp = out
+        return count + 10 * inp + 10
+
+    full = (64, 128, 256, 512)
+    assert resnet18(*full) == COUNTS["resnet18"]
+    assert resnet18(*(scaled(n, 0.2, math.floor) for n in full)) == COUNTS["resnet18-w0.2"]
+    assert resnet18(*(scaled(n, 0.2, math.ceil) for n in full)) == 457_578
+    assert scaled(10, 0.3, math.ceil) == 3  # HeteroFL's own networks are rounded up
 
 
 def test_densenets_with_ten_classes() -> None:

@@ -29,11 +29,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
 class Bed:
     """A small fleet, its method, and a `train` that really trains."""
 
-    def __init__(self, name: str, **options: Any) -> None:
+    def __init__(
+        self, name: str, *, skew: str = "1:3", large: str = "", small: str = "", **options: Any
+    ) -> None:
         self.config = RunConfig(
             dataset="synthetic",
             method=name,
-            skew="1:3",
+            skew=skew,
+            large=large,
+            small=small,
             epochs=1,
             lr=0.05,
             options=OPTIONS.get(name, {}) | options,

@@ -34,6 +34,21 @@ def test_the_mean_is_weighted_by_samples() -> None:
     assert mean(c1=(-2.5, 7), c2=(-2.5, 1), c3=(-2.5, 8)) == -2.5  # all the same
 
 
+@pytest.mark.parametrize("name", ["fedavg", "fedprox"])
+def test_clt_draws_around_the_mean(name: str) -> None:
+    # answers 0 of 1 sample and 4 of 3: mu = 3, sigma^2 = (1 * 9 + 3 * 1) / (1 + 3 - 1) = 4
+    bed = Bed(name, aggregation="clt")
+    state, answers = bed.method.init(), counted({0: (0.0, 1), 1: (4.0, 3)})
+    for number in (1, 2, 3, 4):
+        state, _ = bed.method.run_round(state, bed.clients[:2], answers)
+        drawn = torch.cat([w.flatten() for w in state["models"]["lenet5-d1"].values()])
+        few = 3 / len(drawn) ** 0.5
+        assert drawn.mean() == pytest.approx(3, abs=2 * few)
+        assert drawn.std() == pytest.approx(2 / number**0.5, abs=2 * few)
+    one, _ = bed.method.run_round(state, bed.clients[:1], counted({0: (-2.0, 9)}))
+    assert only(one["models"]["lenet5-d1"]) == -2.0  # nobody to differ from
+
+
 def test_one_client_with_one_batch_takes_one_step_of_gradient_descent() -> None:
     bed = Bed("fedavg")
     bed.bench = Bench(replace(bed.world, config=replace(bed.world.config, batch_size=10_000)))
@@ -77,5 +92,7 @@ def test_nobody_left_to_train_is_refused() -> None:
 
 
 def test_bad_settings() -> None:
+    with pytest.raises(ConfigError, match="aggregation must be mean or clt, got 'median'"):
+        Bed("fedavg", aggregation="median")
     with pytest.raises(ConfigError, match="slow must be train or drop, got 'wait'"):
         RunConfig(method="fedavg", options={"slow": "wait"})

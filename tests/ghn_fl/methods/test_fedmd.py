@@ -130,6 +130,9 @@ def test_identical_agents_agree_with_themselves() -> None:
     scores = [a.extras["scores"] for a in answers if "scores" in a.extras]
     assert len(scores) == 3 and targets.shape == (50, 10)
     assert all(torch.allclose(s, targets, atol=1e-5) for s in scores)
+    # so there is next to nothing to digest; BatchNorm has other batches than when they answered
+    digested = [a.metrics["digest"] for a in answers if "digest" in a.metrics]
+    assert len(digested) == 3 and max(digested) < 0.01
 
 
 def test_any_architectures() -> None:

@@ -361,7 +361,9 @@ def test_a_failed_slow_client_is_not_measured() -> None:
 
 @pytest.mark.parametrize("small", ["lenet5-d1", "heterofl_cnn-w0.0625", "lenet5-d1-exits"])
 def test_small_models_of_another_kind_are_refused(small: str) -> None:
-    says = f"must be lenet5 scaled in width, got {small}; choose for example lenet5-w0.5"
+    says = (
+        f"must be lenet5 scaled in width, got {small}; choose models such as lenet5 and lenet5-w0.5"
+    )
     with pytest.raises(ConfigError, match=says):
         fleet_of("hasaas", FAST, small)
 

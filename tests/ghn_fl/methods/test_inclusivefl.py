@@ -349,7 +349,9 @@ def test_bad_settings(options: dict[str, Any], says: str) -> None:
 
 def test_fleets_that_it_refuses() -> None:
     images = {"num_classes": 2, "in_channels": 1, "image_size": 28}
-    with pytest.raises(ConfigError, match=r"lenet5-w0\.5 has none of lenet5's; scale in depth"):
+    with pytest.raises(
+        ConfigError, match=r"lenet5-w0\.5 has none of lenet5's; choose models that differ in depth"
+    ):
         build(Config(), fleet("lenet5", "lenet5-w0.5", task=images))
     with pytest.raises(ConfigError, match="drop_groups names lenet5, the fleet has"):
         build(Config(drop_groups="lenet5"), fleet(A, B))
