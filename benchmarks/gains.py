@@ -63,7 +63,7 @@ class Setting:
     title: str
     settings: Mapping[str, Any]
     tuning_rounds: int
-    rates: str = "lr=0.1,0.3"
+    rates: str = "lr=0.3,1.0"
     tiers: Sequence[Mapping[str, Any]] = field(default=())
     tuned_in: str = ""
 
@@ -87,6 +87,7 @@ _RESNET = {
     "epochs": 1,
     "batch_size": 32,
 }
+_RESNET_RATES = "lr=0.1,0.3"
 # every tier another family; the weak one's model is the smallest, which larger devices train, too
 _MIXED = (
     {"name": "strong", "count": 2, "model": "resnet18-w0.125", "share": 0.4},
@@ -112,16 +113,20 @@ SETTINGS: Mapping[str, Setting] = {
         settings={**_LENET, "dataset": "mnist", "rounds": 20, "epochs": 5},
         tuning_rounds=10,
     ),
-    "d": Setting(title="CIFAR-10, 1:5, depth", settings=_RESNET, tuning_rounds=4),
+    "d": Setting(
+        title="CIFAR-10, 1:5, depth", settings=_RESNET, tuning_rounds=4, rates=_RESNET_RATES
+    ),
     "e": Setting(
         title="CIFAR-10, 1:5, width",
         settings={**_RESNET, "small": "resnet18-w0.05"},
         tuning_rounds=4,
+        rates=_RESNET_RATES,
     ),
     "f": Setting(
         title="CIFAR-10, 1:10, alpha 0.1",
         settings={**_RESNET, "skew": "1:10", "alpha": 0.1},
         tuning_rounds=4,
+        rates=_RESNET_RATES,
         tuned_in="d",
     ),
     "g": Setting(
@@ -141,6 +146,7 @@ SETTINGS: Mapping[str, Setting] = {
         title="Bundled digits, 2:100, 30 rounds",
         settings={**_LENET, "dataset": "mnist5k", "public": "heldout", "rounds": 30, "epochs": 5},
         tuning_rounds=15,
+        rates="lr=0.3,1.0,3.0",
     ),
 }
 

@@ -181,10 +181,13 @@ def place(method: str, key: str, value: Any) -> Settings:
 
     >>> place("recipfl", "update.lr", 0.1), place("recipfl", "lr", 0.1)
     ({'options': {'update.lr': 0.1}}, {'lr': 0.1})
+    >>> place("fedadam", "lr", 0.1) == place("fedadam", "options.lr", 0.1)  # as `named` has it
+    True
     """
     options = tuple(f.name for f in dataclasses.fields(METHODS[method].config))
-    if key.split(".")[0] in options:
-        return {"options": {key: value}}
+    name = key.removeprefix("options.")
+    if name.split(".")[0] in options:
+        return {"options": {name: value}}
     if key in OWN:
         return {key: value}
     if key in {f.name for f in dataclasses.fields(RunConfig)}:
