@@ -39,6 +39,7 @@ SHOWN = {
     "hasaas-drop": ("90 %, hasaas", "90 %, fedavg"),
     "hasaas-fairness": ("0 %, fedprox", "90 %, afd"),
     "hasaas-ablation": ("90 %, hasaas", "90 %, serving hms"),
+    "hasaas-clt": ("90 %, fedprox", "90 %, fedprox with clt"),
     "fedmdp-agents": ("fedmdp", "alone", "local"),
     "fedmdp-stragglers": ("non-iid, 90 %, fedmdp partial", "non-iid, 90 %, fedavg drop"),
     "inclusivefl-groups": ("7:2:1, inclusivefl", "7:2:1, exclusivefl"),
