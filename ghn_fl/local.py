@@ -338,6 +338,29 @@ def evaluate(
     )
 
 
+def likeliest_part(model: nn.Module, second: nn.Module, data: Samples) -> float:
+    """The second model's part of an answer of both under which the samples' labels are likeliest.
+
+    That of a mixture of two, by expectation and maximisation; from 0.001 to 0.999.
+    """
+    p, q = (_of_labels(m, data) for m in (model, second))
+    part = 0.5
+    for _ in range(100):
+        part = float((part * q / ((1 - part) * p + part * q)).mean())
+    return min(max(part, 0.001), 0.999)
+
+
+def _of_labels(model: nn.Module, data: Samples) -> Tensor:
+    """The probability that a model gives every sample's own label."""
+    model.eval()
+    found = []
+    with torch.no_grad():
+        for x, y in zip(data.x.split(250), data.y.split(250), strict=True):
+            logits = logits_of(model(x if data.prepare is None else data.prepare(x)))
+            found.append(F.softmax(logits.double(), 1).gather(1, y[:, None])[:, 0])
+    return torch.cat(found).clamp(min=1e-12)
+
+
 def mixed(logits: Tensor, others: Tensor, part: float) -> Tensor:
     """The logarithm of (1 - part) p + part q, where p and q are the two's probabilities."""
     p, q = F.log_softmax(logits, 1), F.log_softmax(others, 1)

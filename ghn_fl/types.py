@@ -164,7 +164,8 @@ class Opinion:
     Attributes:
         spec: of the model.
         weights: of the model.
-        part: how much of the client's answer is its, above 0 and below 1; of probabilities.
+        part: how much of the client's answer is its at the least, above 0 and below 1; of
+            probabilities. More where the client's own samples say so (`local.likeliest_part`).
     """
 
     spec: ModelSpec

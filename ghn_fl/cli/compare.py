@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,6 +50,7 @@ def compare(
     """
     from rich.console import Console
 
+    from ghn_fl.errors import ConfigError
     from ghn_fl.report.grid import Missing, accuracy_table, read_grid, write_grid
     from ghn_fl.report.tables import markdown
     from ghn_fl.simulation import grid
@@ -57,6 +59,9 @@ def compare(
     rival = grid.parse_against(against, names)
     own = grid.parse_own(set_ or (), names)
     chosen = grid.read_tuned(tuned) if tuned is not None else {}
+    untuned = [name for name in names if name not in chosen]
+    if tuned is not None and len(untuned) == len(names):
+        raise ConfigError(f"{tuned} has nothing for {', '.join(names)}, but for {_listed(chosen)}")
     data_dir = given.pop("data_dir", None)
     values = layered(given.pop("preset", None), given.pop("config", None), given)
     base = grid.shared(values, names, rival, data_dir)
@@ -65,7 +70,7 @@ def compare(
         for name in names
     }
     cells = grid.cells(base, names, numbers, own)
-    grid.check_folder(out, cells)
+    grid.check_folder(out, cells, data_dir)
     outcomes = run_all(cells, out, data_dir=data_dir, workers=workers, quiet=quiet)
     folders = [out / o.cell.name for o in outcomes if o.has_result]
     missing = [
@@ -82,5 +87,11 @@ def compare(
         typer.echo(markdown(accuracy_table(found)))
         typer.echo(f"written: {', '.join(map(str, written))}")
     say_missing(outcomes)
+    if tuned is not None and untuned and folders:
+        typer.echo(f"ghnfl: not in {tuned}, with usual settings: {', '.join(untuned)}", err=True)
     if not folders or any(o.status != "refused" for o in missing):
         raise typer.Exit(1)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "no method"

@@ -17,6 +17,7 @@ def methods(
     """Show the methods, or the settings of one."""
     from rich import box
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from ghn_fl.errors import ConfigError
@@ -40,7 +41,7 @@ def methods(
     table.add_column("what it says (--set NAME=VALUE)")
     rows = settings(METHODS[name].config)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))  # [l_v, q_v] is no markup
     Console().print(table if rows else f"{name} has no settings: {METHODS[name].summary}")
 
 

@@ -130,9 +130,12 @@ _NOT_SETTINGS = (
 
 def layered(preset: str | None, config: Path | None, given: dict[str, Any]) -> dict[str, Any]:
     """The settings of a preset, those of a file over them, flags over both; unchecked."""
+    from ghn_fl.errors import ConfigError
     from ghn_fl.simulation.config import read_file
     from ghn_fl.simulation.presets import PRESETS
 
+    if given.get("skew") and given.get("fleet"):
+        raise ConfigError("--skew and --fleet both say which devices there are; give one of them")
     values: dict[str, Any] = dict(PRESETS[preset]()) if preset else {}
     if config is not None:
         values |= read_file(config)

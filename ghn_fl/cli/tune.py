@@ -58,7 +58,7 @@ def tune(
         raise ConfigError("validation must be above 0 to tune: test data is for the comparison")
     own = {name: grids.merge(grids.options_of(values, name), own.get(name, {})) for name in names}
     cells = grids.tuning_cells(base, names, numbers, own, tried)
-    grids.check_folder(out, cells)
+    grids.check_folder(out, cells, data_dir)
     outcomes = run_all(cells, out, data_dir=data_dir, workers=workers, quiet=quiet)
     trials = trials_of(outcomes, out)
     title = (

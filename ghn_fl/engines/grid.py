@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from ghn_fl.engines import children
 from ghn_fl.engines.local import run
-from ghn_fl.errors import FAILURES, USER_ERRORS, ConfigError, DataError
+from ghn_fl.errors import FAILURES, USER_ERRORS, ConfigError, DataError, RunError
 from ghn_fl.files import write_atomic
 from ghn_fl.simulation.grid import Cell, is_finished
 
@@ -69,10 +69,13 @@ def run_grid(
     most = workers or len(os.sched_getaffinity(0))
     waiting = []
     for cell in cells:
-        if is_finished(out, cell):
-            yield Outcome(cell=cell, status="kept")
-        else:
-            waiting.append(cell)
+        try:
+            if is_finished(out, cell):
+                yield Outcome(cell=cell, status="kept")
+            else:
+                waiting.append(cell)
+        except RunError as err:
+            yield Outcome(cell=cell, status="failed", reason=_line(err))
     waiting.reverse()
     running: dict[Connection, tuple[Cell, Any]] = {}
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -114,7 +115,8 @@ def _teacher(
 def _evaluate(bench: Bench, task: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
     """Fine-tuning on a copy that is thrown away, then the client's own test samples.
 
-    A second model is asked as it is served: it is there for what other clients know.
+    A second model is asked as it is served: it is there for what other clients know. Its part of
+    the answer is what the client's own training samples ask for, and not less than the server says.
     """
     world, dataset = bench.world, bench.world.dataset
     share, data = world.shares[task["client"]], _samples(world, task["client"])
@@ -126,16 +128,19 @@ def _evaluate(bench: Bench, task: dict[str, Any], generator: torch.Generator) ->
         local.static_norm(model, data)
     second = None
     if task["second"] is not None:
-        spec, weights, part = task["second"]
-        second = bench.model(spec, weights), part
-        local.static_norm(second[0], data)
+        spec, weights, least = task["second"]
+        other = bench.model(spec, weights)
+        local.static_norm(other, data)
+        second = other, max(least, local.likeliest_part(model, other, data))
     x, y = (
         (dataset.x_train, dataset.y_train) if world.validation else (dataset.x_test, dataset.y_test)
     )
     score = local.evaluate(
         model, normalise(x[share.test], dataset), y[share.test], dataset.num_classes, second
     )
-    result: dict[str, Any] = {"accuracy": score.accuracy, "loss": score.loss}
+    # a model that went astray has no loss that JSON could hold
+    loss = score.loss if math.isfinite(score.loss) else None
+    result: dict[str, Any] = {"accuracy": score.accuracy, "loss": loss}
     if score.exits:
         result["accuracy_exits"] = list(score.exits)
     if task["full"]:

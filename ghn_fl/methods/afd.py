@@ -161,7 +161,7 @@ def _one_model(clients: Sequence[Client]) -> tuple[ModelSpec, ModelSpec]:
     if len(found) > 1:
         raise ConfigError(
             f"afd needs one model for all devices, got {' and '.join(found)}; give them the same, "
-            "or take hasaas for a small and a large one"
+            "or take hasaas and models of unequal width"
         )
     return clients[0].models[0], clients[0].models[-1]
 

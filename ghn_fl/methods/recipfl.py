@@ -71,7 +71,9 @@ class Config:
         transfer: knowledge transfer on devices that train more than one model (Eq. 9).
         second: the small model's part of the answer on a device that trains it beside its own, 0
             to below 1, times the part of the small one's data that the own model has not seen: it
-            knows what all devices know, and the device has it anyway.
+            knows what all devices know, and the device has it anyway. Where the device's own
+            samples are likelier with more of it, it is more: a large model that was seldom
+            trained knows less than the small one. 0: the own model alone.
         odds: o, how much of the logarithm of its class odds is added to a client's class biases.
         step: s, how much of the hypernetwork's own step a prior goes along.
         momentum: beta of FedAvg's step, once more than `settle` rounds are over.
@@ -200,7 +202,7 @@ def build(config: Config, setting: Setting) -> Method:
         return [opinions.get(client.id) for client in clients]
 
     def part(client: Client, spec: ModelSpec) -> float:
-        """The small model's part of the answer: the more, the more data it alone has seen."""
+        """The small model's part at the least: the more, the more data it alone has seen."""
         own, small = (
             sum(c.samples for c in setting.clients if s in c.models)
             for s in (client.models[0], spec)

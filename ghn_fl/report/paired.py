@@ -82,8 +82,8 @@ def t_test_p(changes: Sequence[float]) -> float | None:
     if len(changes) < 2:
         return None
     mean, deviation = statistics.fmean(changes), statistics.stdev(changes)
-    if not deviation:
-        return None if mean else 1.0
+    if deviation < 1e-12:  # equal but for rounding is equal
+        return 1.0 if abs(mean) < 1e-12 else None
     value = abs(mean) / (deviation / math.sqrt(len(changes)))
     return float(2 * t.sf(value, len(changes) - 1))
 

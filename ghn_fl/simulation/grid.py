@@ -18,7 +18,7 @@ from typing import Any
 
 import zoo
 from ghn_fl.data import load
-from ghn_fl.errors import ConfigError
+from ghn_fl.errors import ConfigError, RunError
 from ghn_fl.local import LocalConfig
 from ghn_fl.methods import METHODS
 from ghn_fl.simulation import records
@@ -272,7 +272,7 @@ def tuning_cells(
     tried: Mapping[str, Sequence[Settings]],
 ) -> list[Cell]:
     """A run for every method, combination of settings and seed."""
-    found = []
+    found: list[Cell] = []
     for seed, method in product(seeds, methods):
         for settings in tried[method]:
             config = cell_config(base, method, seed, merge(own.get(method, {}), settings))
@@ -281,6 +281,8 @@ def tuning_cells(
                 choice["options"] = {k: config.options[k] for k in settings["options"]}
             words = ",".join(f"{k}={v}".replace("/", "_") for k, v in named(choice).items())
             name = f"{method}-{words}-{seed}" if words else f"{method}-{seed}"
+            if name in {cell.name for cell in found}:
+                raise ConfigError(f"the grid tries {words} of {method} twice")
             found.append(Cell(name=name, config=config, choice=choice))
     return found
 
@@ -310,14 +312,22 @@ def flat(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def check_folder(out: Path, wanted: Sequence[Cell]) -> None:
-    """Refuse a folder with runs of another grid; methods and seeds may come and go."""
+def check_folder(out: Path, wanted: Sequence[Cell], data_dir: Path | None = None) -> None:
+    """Refuse a folder with runs of another grid; methods and seeds may come and go.
+
+    What is damaged is passed over: it costs its own run, not the others.
+    """
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file, not a folder")
     known = {cell.name: cell.config for cell in wanted}
     common = {f.name for f in dataclasses.fields(RunConfig)} - {"method", "seed", "options", *OWN}
+    fleets: dict[int, list[Any]] = {}
     for path in sorted(out.glob("*/config.json")):
-        stored = records.read_config(path.parent)["config"]
+        try:
+            whole = records.read_config(path.parent)
+        except RunError:
+            continue
+        stored = whole["config"]
         config = known.get(path.parent.name)
         names = common if config is None else {f.name for f in dataclasses.fields(RunConfig)}
         expected = dataclasses.asdict(wanted[0].config if config is None else config)
@@ -331,11 +341,40 @@ def check_folder(out: Path, wanted: Sequence[Cell]) -> None:
                 f"{out} holds a grid of other settings: {path.parent.name} differs in "
                 f"{', '.join(differing)}; give another --out"
             )
+        if wanted[0].config.fleet:  # the file may be another by now
+            seed = int(stored["seed"])
+            if seed not in fleets:
+                fleets[seed] = _devices(dataclasses.replace(wanted[0].config, seed=seed), data_dir)
+            found = [[d["tier"], d["train_samples"], d["mix"]] for d in whole.get("fleet", ())]
+            if found != fleets[seed]:
+                raise ConfigError(
+                    f"{out} holds a grid of another fleet than {wanted[0].config.fleet} is now "
+                    f"({path.parent.name}); give another --out"
+                )
+
+
+def _devices(config: RunConfig, data_dir: Path | None) -> list[Any]:
+    """Tier, samples and class mix of every device."""
+    dataset = load(config.dataset, data_dir)
+    tiers = tiers_of(config, dataset.in_channels)
+    _, clients = build_world(config, dataset, tiers, data_dir)
+    return [[c.tier, c.samples, list(c.mix)] for c in clients]
 
 
 def is_finished(out: Path, cell: Cell) -> bool:
-    """Whether the cell's run is there whole; `check_folder` has made sure that it is this one."""
-    return (out / cell.name / "summary.json").exists()
+    """Whether the cell's run is there whole; `check_folder` has made sure that it is this one.
+
+    Raises RunError for what is there and of no use.
+    """
+    folder = out / cell.name
+    if not folder.exists():
+        return False
+    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / "config.json").exists()):
+        raise RunError(f"{folder} is no run folder; remove it")
+    if not (folder / "summary.json").exists():
+        return False
+    records.check_finished(folder, cell.config.rounds)
+    return True
 
 
 def _split(text: str) -> tuple[str, str, str]:

@@ -8,7 +8,7 @@ import math
 import platform
 import resource
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,20 @@ def keep_rounds(folder: Path, last: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in kept]
 
 
+def check_finished(folder: Path, rounds: int) -> None:
+    """Refuse a folder whose summary says that the run has ended, if the rest does not agree."""
+    read_config(folder)
+    try:
+        summary = json.loads((folder / "summary.json").read_text())
+        lines = (folder / "rounds.jsonl").read_text().splitlines()
+        last = json.loads(lines[-1]) if lines else {}
+        whole = isinstance(summary["tiers"], dict) and last.get("clients") and last["round"]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as err:
+        raise RunError(f"{folder} is damaged ({type(err).__name__}: {err}); remove it") from err
+    if whole != rounds or len(lines) != rounds:
+        raise RunError(f"{folder} is damaged: it has not all of its {rounds} rounds; remove it")
+
+
 def append(folder: Path, record: dict[str, Any]) -> None:
     try:
         with (folder / "rounds.jsonl").open("a") as file:
@@ -112,14 +126,22 @@ def append(folder: Path, record: dict[str, Any]) -> None:
 
 def by_tier(
     clients: Sequence[Client], results: Sequence[dict[str, Any]]
-) -> dict[str, dict[str, float]]:
-    """Mean accuracy and loss of every tier."""
-    tiers: dict[str, dict[str, float]] = {}
+) -> dict[str, dict[str, float | None]]:
+    """Mean accuracy and loss of every tier; None if a device has no finite loss."""
+    tiers: dict[str, dict[str, float | None]] = {}
     for name in dict.fromkeys(c.tier for c in clients):
         own = [r for c, r in zip(clients, results, strict=True) if c.tier == name]
         keys = [k for k in ("accuracy", "loss", "accuracy_full") if own and k in own[0]]
-        tiers[name] = {key: statistics.fmean(r[key] for r in own) for key in keys}
+        tiers[name] = {key: _of_all(statistics.fmean, [r[key] for r in own]) for key in keys}
     return tiers
+
+
+def _of_all(
+    figure: Callable[[Sequence[float]], float], values: Sequence[float | None]
+) -> float | None:
+    """A figure of all values; None if one of them is."""
+    there = [value for value in values if value is not None]
+    return figure(there) if len(there) == len(values) else None
 
 
 def summarize(config: RunConfig, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -150,7 +172,7 @@ def summarize(config: RunConfig, records: Sequence[dict[str, Any]]) -> dict[str,
         summary[f"{name}_std"] = own.get("std")
     summary |= {
         "tiers": tiers,
-        "fairness_loss_std": statistics.pstdev(c["loss"] for c in final["clients"]),
+        "fairness_loss_std": _of_all(statistics.pstdev, [c["loss"] for c in final["clients"]]),
         "bytes_down": sum(r["bytes_down"] for r in records),
         "bytes_up": sum(r["bytes_up"] for r in records),
         "rejected": sum(len(r["rejected"]) for r in records),

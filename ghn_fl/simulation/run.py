@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import logging
 import math
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -82,32 +85,57 @@ def run(
     }
     tests = [len(share.test) for share in world.shares]
     description = records.describe(config, clients, tests, elastic.describe(stages))
-    done, history, state = _begin(config, out, resume, description)
-    state = methods[1].init() if state is None else state
     recording = 0.0
-    with start_engine(world) as engine:
-        for number in range(done + 1, config.rounds + 1):
-            stage = elastic.in_force(stages, number)
-            method = methods[stage.since]
-            state, record = _round(number, state, method, engine, config, tiers, stage)
-            record["seconds"]["record"] = recording  # of the round before
-            started = time.perf_counter()
-            if out is not None:
-                records.append(out, record)
-                checkpoint.save(out, number, state)
-            recording = time.perf_counter() - started
-            history.append(record)
-            if watch is not None:
-                watch(record)
-    summary = records.summarize(config, history)
-    if out is not None:
-        last = methods[stages[-1].since]
-        if last.hypernetwork is not None:
-            last.hypernetwork(state).save(out / "ghn.safetensors")
-        if last.lessons is not None:
-            last.lessons(state).save(out / "lessons.safetensors")
-        write_atomic(out / "summary.json", json.dumps(summary, indent=1) + "\n")
+    with _held(out):
+        done, history, state = _begin(config, out, resume, description)
+        state = methods[1].init() if state is None else state
+        with start_engine(world) as engine:
+            for number in range(done + 1, config.rounds + 1):
+                stage = elastic.in_force(stages, number)
+                method = methods[stage.since]
+                state, record = _round(number, state, method, engine, config, tiers, stage)
+                record["seconds"]["record"] = recording  # of the round before
+                started = time.perf_counter()
+                if out is not None:
+                    records.append(out, record)
+                    checkpoint.save(out, number, state)
+                recording = time.perf_counter() - started
+                history.append(record)
+                if watch is not None:
+                    watch(record)
+        summary = records.summarize(config, history)
+        if out is not None:
+            last = methods[stages[-1].since]
+            if last.hypernetwork is not None:
+                last.hypernetwork(state).save(out / "ghn.safetensors")
+            if last.lessons is not None:
+                last.lessons(state).save(out / "lessons.safetensors")
+            write_atomic(out / "summary.json", json.dumps(summary, indent=1) + "\n")
     return RunResult(summary, tuple(history), state)
+
+
+@contextlib.contextmanager
+def _held(out: Path | None) -> Iterator[None]:
+    """The run folder for this process alone; one that is made here and stays empty is removed."""
+    if out is None or (out.exists() and not out.is_dir()):
+        yield
+        return
+    made = not out.exists()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        handle = os.open(out, os.O_RDONLY)
+    except OSError as err:
+        raise ConfigError(f"cannot make the folder {out}: {err.strerror}") from err
+    try:
+        try:  # the lock ends with the process, however that ends
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            raise RunError(f"{out} is in use by another run; wait for its end") from err
+        yield
+    finally:
+        os.close(handle)
+        if made and not any(out.iterdir()):
+            out.rmdir()
 
 
 def _begin(
@@ -131,15 +159,13 @@ def _begin(
             )
         if stored.get("changes") != description.get("changes"):
             raise ConfigError(f"{out} was started with another schedule than {config.elastic} is")
+        if config.fleet and stored.get("fleet") != description["fleet"]:
+            raise ConfigError(f"{out} was started with another fleet than {config.fleet} is")
     elif resume and out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is no run folder: it has no config.json")
     elif not resume and out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty, and no run of ours")
     else:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as err:
-            raise ConfigError(f"cannot make the folder {out}: {err.strerror}") from err
         write_atomic(out / "config.json", json.dumps(description, indent=1) + "\n")
     saved = checkpoint.load(out)
     if saved is None:
@@ -336,7 +362,7 @@ def _is_evaluated(number: int, config: RunConfig) -> bool:
     return last_fifth or number % config.eval_every == 0
 
 
-def _headline(tiers: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:
+def _headline(tiers: Mapping[str, Mapping[str, float | None]]) -> dict[str, float | None]:
     return {
         f"{name}_{key}": tiers.get(name, {}).get(key)
         for key in ("accuracy", "loss", "accuracy_full")

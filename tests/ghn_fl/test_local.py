@@ -236,3 +236,30 @@ def test_static_statistics_are_those_of_the_final_weights() -> None:
     local.static_norm(model, data)
     conv, norm = model.get_submodule("stages.1.conv"), model.get_submodule("stages.1.bn")
     assert torch.allclose(norm.running_mean, conv(data.x).mean((0, 2, 3)), atol=1e-5)
+
+
+class Answers(nn.Module):
+    """Says to every sample, a number, the probability of class 1 that stands there."""
+
+    def __init__(self, *ones: float) -> None:
+        super().__init__()
+        self.ones = torch.tensor(ones)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        one = self.ones[x]
+        return torch.stack([1 - one, one], 1).log()
+
+
+def test_the_likeliest_part_by_hand() -> None:
+    # labels 1 and 0; own model p = (0.8, 0.1), second q = (0.2, 0.9): the likelihood's logarithm
+    # log(0.8 - 0.6 b) + log(0.1 + 0.8 b) is highest where 0.8 (0.8 - 0.6 b) = 0.6 (0.1 + 0.8 b)
+    data = local.Samples(torch.tensor([0, 1]), torch.tensor([1, 0]))
+    own, second = Answers(0.8, 0.9), Answers(0.2, 0.1)
+    assert local.likeliest_part(own, second, data) == pytest.approx(0.58 / 0.96, abs=1e-4)
+    assert local.likeliest_part(second, own, data) == pytest.approx(1 - 0.58 / 0.96, abs=1e-4)
+    # one is better throughout
+    good, bad = Answers(0.9, 0.1), Answers(0.2, 0.8)
+    assert local.likeliest_part(good, bad, data) == 0.001
+    assert local.likeliest_part(bad, good, data) == 0.999
+    certain = Answers(0.0, 1.0)  # and wrong: no logarithm of 0
+    assert local.likeliest_part(certain, good, data) == 0.999

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from ghn_fl.errors import ConfigError, DataError
+from ghn_fl import run
+from ghn_fl.errors import ConfigError, DataError, RunError
 from ghn_fl.methods import METHODS
 from ghn_fl.simulation import grid
 from ghn_fl.simulation.config import RunConfig
+from tests.ghn_fl.report.examples import write_run
 from zoo import SpecError
 
 THREE = ("recipfl", "allsmall", "exclusivefl")
@@ -155,3 +157,59 @@ def test_a_folder_of_another_grid_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="is a file"):
         grid.check_folder(tmp_path / "file", cells)
+    (tmp_path / "recipfl-0" / "config.json").write_text("{")
+    grid.check_folder(tmp_path, cells)  # costs its own run only
+
+
+def test_a_fleet_file_that_has_changed_is_refused(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.toml"
+
+    def cells(weak: int) -> list[grid.Cell]:
+        fleet.write_text(
+            '[[tier]]\nname = "strong"\ncount = 1\nmodel = "lenet5"\nshare = 0.5\n'
+            f'[[tier]]\nname = "weak"\ncount = {weak}\nmodel = "lenet5-d1"\nshare = 0.5\n'
+        )
+        base = RunConfig(dataset="synthetic", fleet=str(fleet), rounds=1, epochs=1)
+        return grid.cells(base, ("local", "allsmall"), (0,), {})
+
+    first = cells(2)
+    run(first[0].config, out=tmp_path / "grid" / "local-0", workers=1)
+    grid.check_folder(tmp_path / "grid", first)
+    other = cells(3)
+    assert first == other  # the path is the same
+    with pytest.raises(ConfigError, match=r"another fleet than .*fleet.toml is now \(local-0\)"):
+        grid.check_folder(tmp_path / "grid", other)
+    with pytest.raises(ConfigError, match="started with another fleet"):
+        run(other[0].config, out=tmp_path / "grid" / "local-0", workers=1, resume=True)
+
+
+def test_equal_values_are_tried_once() -> None:
+    tried = grid.parse_tried(["lr=0.1,0.10"], ["local"])
+    with pytest.raises(ConfigError, match=r"tries lr=0\.1 of local twice"):
+        grid.tuning_cells(shared(), ("local",), (0,), {}, tried)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("summary.json", "{}"),
+        ("summary.json", '{"tie'),
+        ("rounds.jsonl", ""),
+        ("rounds.jsonl", '{"round": 1, "clients": [{}]}\n'),
+        ("config.json", "[]"),
+        ("config.json", None),
+    ],
+)
+def test_a_damaged_run_is_not_taken_for_a_finished_one(
+    file: str, content: str | None, tmp_path: Path
+) -> None:
+    folder = write_run(tmp_path / "local-0", rounds=5)
+    cell = grid.Cell(name="local-0", config=RunConfig(rounds=5))
+    assert grid.is_finished(tmp_path, cell)
+    if content is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_text(content)
+    with pytest.raises(RunError, match="local-0"):
+        grid.is_finished(tmp_path, cell)
+    assert not grid.is_finished(tmp_path, grid.Cell(name="local-1", config=RunConfig()))

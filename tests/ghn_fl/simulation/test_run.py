@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -21,6 +22,7 @@ from ghn_fl.engines.local import DIED, LocalEngine
 from ghn_fl.engines.work import Bench, perform
 from ghn_fl.errors import ConfigError, DataError, RunError
 from ghn_fl.methods import METHODS
+from ghn_fl.report.read import read_run
 from ghn_fl.simulation import checkpoint
 from ghn_fl.simulation.build import build_world, setting_of
 from ghn_fl.simulation.fleet import tiers_of
@@ -130,6 +132,25 @@ def test_devices_may_be_evaluated_with_what_they_are_served() -> None:
     tuned = run(config(method="allsmall", options={}, rounds=1), workers=1)
     assert equal(tuned.state, result.state)  # nothing that is kept depends on it
     assert tuned.rounds[-1]["clients"] != result.rounds[-1]["clients"]
+
+
+def test_one_run_a_folder(tmp_path: Path) -> None:
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with pytest.raises(RunError, match="in use by another run"):
+        run(config(rounds=1), out=tmp_path, workers=1)
+    assert not list(tmp_path.iterdir())
+    os.close(other)
+    run(config(method="local", options={}, rounds=1), out=tmp_path, workers=1)
+
+
+def test_a_model_that_goes_astray_leaves_a_result(tmp_path: Path) -> None:
+    result = run(config(method="allsmall", options={}, rounds=1, lr=1e30), out=tmp_path / "r")
+    assert result.summary["fairness_loss_std"] is None
+    for name in ("rounds.jsonl", "summary.json"):
+        text = (tmp_path / "r" / name).read_text()
+        assert "NaN" not in text and "Infinity" not in text
+    assert read_run(tmp_path / "r").rounds[-1].tiers["weak"].loss is None
 
 
 @pytest.mark.parametrize(
