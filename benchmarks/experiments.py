@@ -70,12 +70,14 @@ class Section:
 def main(name: str, title: str, sections: Mapping[str, Section], doc: str) -> None:
     """The command of a script: run sections, and write results/reproduce_NAME_SECTION.md."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
-    parser.add_argument("sections", nargs="+", choices=sections, metavar="SECTION")
+    listed = ", ".join(sections)
+    parser.add_argument("sections", nargs="+", choices=sections, metavar="SECTION", help=listed)
     parser.add_argument("--scale", choices=SCALES, default="small")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--runs", type=Path, default=Path(f"runs/reproduce_{name}"))
     parser.add_argument("--data-dir", type=Path)
     options = parser.parse_args()
+    options.seeds = list(dict.fromkeys(options.seeds))
     for chosen in options.sections:
         section = sections[chosen]
         runs = options.runs / options.scale / (section.folder or chosen)

@@ -180,11 +180,20 @@ def _case(method: str, base: Mapping[str, Any], paper: str = "", name: str = "")
 
 
 def rows(
-    note: str = "", draw: Callable[[Sequence[Case], Results], str] | None = None
+    note: str = "",
+    draw: Callable[[Sequence[Case], Results], str] | None = None,
+    small: tuple[int, str] = (0, ""),
 ) -> Callable[[Sequence[Case], Results], str]:
-    """How a section becomes text: a row a case, differences from the first of its group."""
+    """How a section becomes text: a row a case, differences from the first of its group.
+
+    Args:
+        note: what it shows.
+        draw: writes its picture, and returns the line that shows it.
+        small: the rounds of a small run, and what is to be said of such.
+    """
 
     def text(cases: Sequence[Case], results: Results) -> str:
+        reduced = small[1] if cases[0].settings["rounds"] == small[0] else ""
         accuracies = ("", "strong", "weak", "strong, whole set", "weak, whole set")
         header = (*accuracies, "RecipFL − it: strong", "weak", "train s", "server s", "paper")
         differences = [ahead(cases, results, tier) for tier in ("strong", "weak")]
@@ -213,11 +222,12 @@ def rows(
             for case in cases
         ]
         parts = [
-            note,
+            f"{note} {reduced}".strip(),
             "Accuracy in %, mean ± standard deviation over the seeds; a run's figure is its mean "
             "over the last fifth of the rounds on the clients' own test samples, or the last "
             "round's on the whole test set, weighted by each client's label mix. Differences: "
-            "whole set, with p of a paired test over all devices and seeds, Holm's correction.",
+            "whole set, with p of a paired test over all devices and seeds (of fewer than four "
+            "devices a seed: over the seeds), Holm's correction.",
             table(header, body),
             draw(cases, results) if draw else "",
             "By seed (strong / weak / strong, whole set / weak, whole set):\n\n"
@@ -301,18 +311,23 @@ def field(cases: Sequence[Case], results: Results) -> str:
     return "\n\n".join(f"![{name}](reproduce_recipfl_table_{name}.svg)" for name in pictures)
 
 
-REDUCED = "10 rounds instead of the paper's 100, local SGD 0.1 throughout."
+REDUCED = (
+    10,
+    "10 rounds instead of the paper's 100, local SGD 0.1 throughout. The paper's figure has no "
+    "numbers.",
+)
 REDUCED_CIFAR = (
+    4,
     "15,000 of 60,000 images, ResNet-18 with an eighth of its width (small models: its first "
     "stage, or 0.05 of the width), 4 rounds instead of 50, one local epoch of SGD 0.1 with batches "
-    "of 32: not to be compared with the paper's figures, only row with row."
+    "of 32: not to be compared with the paper's figures, only row with row.",
 )
 
 
 def _figure(cases: Callable[[str, Path], list[Case]], key: str = "", axis: str = "") -> Section:
     """A section of reduced runs; those of equal settings are shared between sections."""
     picture = curves(cases.__name__, key, axis) if key else None
-    return Section(cases=cases, text=rows(f"{cases.__doc__} {REDUCED}", picture), folder="shares")
+    return Section(cases=cases, text=rows(cases.__doc__ or "", picture, REDUCED), folder="shares")
 
 
 SECTIONS = {
@@ -325,9 +340,11 @@ SECTIONS = {
     "shares": _figure(shares, "strong_share", "share of the data on strong devices"),
     "weak": _figure(weak, "skew", "strong:weak devices"),
     "strong": _figure(strong, "skew", "strong:weak devices"),
-    "cifar": Section(cases=cifar, text=rows(f"{cifar.__doc__} {REDUCED_CIFAR}")),
+    "cifar": Section(cases=cifar, text=rows(cifar.__doc__ or "", small=REDUCED_CIFAR)),
     "table_cifar": Section(
-        cases=table_cifar, text=rows(f"{table_cifar.__doc__} {REDUCED_CIFAR}"), folder="cifar"
+        cases=table_cifar,
+        text=rows(table_cifar.__doc__ or "", small=REDUCED_CIFAR),
+        folder="cifar",
     ),
     "cifar100": Section(cases=cifar100, text=rows(cifar100.__doc__ or "")),
 }

@@ -43,6 +43,7 @@ def methods(
     for row in rows:
         table.add_row(*map(escape, row))  # [l_v, q_v] is no markup
     Console().print(table if rows else f"{name} has no settings: {METHODS[name].summary}")
+    Console().print(f"Try it: ghnfl train --method {name}; its page: docs/methods", soft_wrap=True)
 
 
 def settings(config: type[Any], prefix: str = "") -> list[tuple[str, str, str]]:

@@ -248,7 +248,7 @@ def _asks_two(run: Run) -> bool:
 def difference_caption(grid: Grid) -> str:
     return (
         f"Points of accuracy above or below {grid.against}, after the final round on the whole "
-        "test set (own test samples where that was not measured). A pair is the same device with "
+        "test set (own samples where that was not measured). A pair is the same device with "
         f"the same seed under both methods: from {FEWEST} pairs and {DEVICES} a seed on, the test "
         "is Wilcoxon's signed-rank test over (seed, device) pairs; with fewer, a paired t-test "
         "over the means of the seeds, and the pairs are seeds. Two-sided, p with Holm's correction "
@@ -259,25 +259,36 @@ def difference_caption(grid: Grid) -> str:
 
 
 COST_CAPTION = (
-    "Std of losses: standard deviation of the devices' test loss after the final round; the "
-    "smaller, the fairer. Bytes: between server and devices in the whole run. Training: the "
-    "devices' own; server: generating and updating. Means over the seeds; each run had one core."
+    "Std of losses: standard deviation over the devices of the loss in their test after the final "
+    "round; the smaller, the fairer. Bytes: between server and devices in the whole run. Training: "
+    "the devices' own; server: generating and updating. Means over the seeds; each run had one "
+    "core."
 )
 TIERS_CAPTION = (
     "Mean accuracy of both tiers: a small dot is a seed, a large one the mean, its bars the "
     "standard deviation over the seeds. The best corner is the upper right one."
 )
 COURSES_CAPTION = (
-    "Mean accuracy of each tier by round, on the devices' own test samples: mean over the seeds, "
-    "and a band of one standard deviation. Each axis is fitted to the course after the first tenth "
+    "Mean accuracy of each tier by round, on the devices' own samples: mean over the seeds, and a "
+    "band of one standard deviation. Each axis is fitted to the course after the first tenth "
     "of the rounds; earlier values may lie below it."
 )
+
+
+def _notes(grid: Grid) -> list[str]:
+    """What a reader should know before the figures."""
+    names = ", ".join(dict.fromkeys(m.method for m in grid.missing))
+    notes = [f"Runs of {names} have no result; the end of this page says why."] if names else []
+    if grid.against not in grid.runs and len(grid.runs) > 1:
+        notes.append(f"{grid.against} has no result, so the others are not compared with it.")
+    return notes
 
 
 def grid_markdown(grid: Grid) -> str:
     """The comparison as Markdown, with the pictures beside it."""
     parts = [f"# {_words(grid)}", grid_title(grid)]
     if grid.runs:
+        parts += _notes(grid)
         captions = {"tiers": TIERS_CAPTION, "rounds": COURSES_CAPTION}
         pictures = [f"![{captions[name]}]({name}.svg)" for name in _pictures(grid)]
         parts += [markdown(accuracy_table(grid)), accuracy_caption(grid), *pictures]
@@ -299,11 +310,7 @@ def grid_html(grid: Grid) -> str:
     without = section("Runs without a result", html_table(missing_table(grid)))
     if not grid.runs:
         return page(_words(grid), ["\n".join(head), without])
-    if grid.missing:
-        names = ", ".join(dict.fromkeys(m.method for m in grid.missing))
-        head.append(
-            paragraph(f"Runs of {names} have no result; the end of this page says why.", "note")
-        )
+    head += [paragraph(note, "note") for note in _notes(grid)]
     table = accuracy_table(grid)
     head += [html_table(table, best_cells(table, _means(grid)))]
     head += [paragraph(accuracy_caption(grid), "soft")]
