@@ -108,9 +108,11 @@ def test_perform_keeps_what_is_finished_and_refuses_other_settings(tmp_path: Pat
     folder.mkdir()
     stored = {"version": 1, "config": dataclasses.asdict(config)}
     (folder / "config.json").write_text(json.dumps(stored))
-    (folder / "summary.json").write_text(json.dumps({"seconds": 1.0}))
+    (folder / "summary.json").write_text(json.dumps({"seconds": 1.0, "tiers": {}}))
+    rounds = [{"round": number, "clients": [{"id": 0}]} for number in (1, 2)]
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rounds))
     found = experiments.perform([Cell(name="a-0", config=config)], tmp_path, None)
-    assert found == {"a-0": {"seconds": 1.0, "folder": str(folder)}}
+    assert found == {"a-0": {"seconds": 1.0, "tiers": {}, "folder": str(folder)}}
     other = dataclasses.replace(config, rounds=3)
     with pytest.raises(ConfigError, match="rounds"):
         experiments.perform([Cell(name="a-0", config=other)], tmp_path, None)
