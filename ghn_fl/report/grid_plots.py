@@ -57,7 +57,8 @@ def courses_figure(runs: Runs) -> Figure:
         for index, (method, by_seed) in enumerate(runs.items()):
             found = band([curve(run, tier, "accuracy") for run in by_seed.values()])
             draw_curve(axes, [(x, m) for x, m, _ in found], index, method)
-            lower, upper = [(x, m - s) for x, m, s in found], [(x, m + s) for x, m, s in found]
+            lower = [(x, max(m - s, 0.0)) for x, m, s in found]
+            upper = [(x, min(m + s, 1.0)) for x, m, s in found]
             if len(by_seed) > 1:
                 axes.fill_between(
                     [x for x, _ in lower],

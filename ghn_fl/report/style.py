@@ -131,7 +131,8 @@ def variables() -> dict[str, tuple[str, str]]:
     return {"--ink": INK, "--faint": FAINT, "--band": BAND, **palette}
 
 
-percent_axis = FuncFormatter(lambda value, _: f"{100 * value:.4g} %")
+# an axis may leave room above 100 %, but nothing can be there
+percent_axis = FuncFormatter(lambda value, _: f"{100 * value:.4g} %" if value < 1 + 1e-9 else "")
 byte_axis = FuncFormatter(lambda value, _: byte_text(value))
 count_axis = FuncFormatter(lambda value, _: f"{value:,.0f}")
 

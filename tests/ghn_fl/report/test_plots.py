@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ghn_fl.report import Run, plots, read_run
-from ghn_fl.report.style import PALETTE, inline, svg, variables
+from ghn_fl.report.style import PALETTE, inline, percent_axis, svg, variables
 from tests.ghn_fl.report.examples import write_run
 
 FIGURES = ("accuracy", "clients", "fleet", "seconds", "bytes", "metrics")
@@ -125,3 +125,8 @@ def test_every_colour_of_a_figure_follows_the_page(run: Run) -> None:
 def test_figures_of_a_single_round(tmp_path: Path, name: str) -> None:
     run = read_run(write_run(tmp_path, rounds=1, finished=False))
     assert svg(draw(name, run)).endswith("</svg>\n")
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.985, "98.5 %"), (1.0, "100 %"), (1.02, "")])
+def test_no_axis_names_more_than_all(value: float, text: str) -> None:
+    assert percent_axis(value) == text
