@@ -77,6 +77,7 @@ _LENET = {
     "public": "heldout:0.75",
     "rounds": 20,
     "epochs": 3,
+    "clip": 1.0,
 }
 _RESNET = {
     "dataset": "cifar10_subset",
@@ -87,6 +88,7 @@ _RESNET = {
     "rounds": 10,
     "epochs": 1,
     "batch_size": 32,
+    "clip": 1.0,
 }
 _RESNET_RATES = "lr=0.1,0.3"
 # every tier another family; the weak one's model is the smallest, which larger devices train, too
@@ -138,6 +140,7 @@ SETTINGS: Mapping[str, Setting] = {
             "rounds": 15,
             "epochs": 1,
             "batch_size": 32,
+            "clip": 1.0,
         },
         tuning_rounds=5,
         rates="lr=0.03,0.1,0.3",  # a ViT wants less
@@ -147,7 +150,6 @@ SETTINGS: Mapping[str, Setting] = {
         title="Bundled digits, 2:100, 30 rounds",
         settings={**_LENET, "dataset": "mnist5k", "public": "heldout", "rounds": 30, "epochs": 5},
         tuning_rounds=15,
-        rates="lr=0.3,1.0,3.0",
     ),
 }
 

@@ -31,6 +31,7 @@ class LocalConfig:
         batch_size: B.
         momentum: of SGD.
         weight_decay: of SGD.
+        clip: largest norm of a step's gradient; 0: no limit. With one, large steps are safe.
         kl: direction of the feature term of Eq. (9): `small_large` as in the paper,
             D(p_S || p_L), or `large_small` as in its authors' code.
     """
@@ -40,6 +41,7 @@ class LocalConfig:
     batch_size: int = 128
     momentum: float = 0.0
     weight_decay: float = 0.0
+    clip: float = 0.0
     kl: str = "small_large"
 
     def __post_init__(self) -> None:
@@ -53,6 +55,8 @@ class LocalConfig:
                 "lr must be above 0 and weight_decay at least 0, "
                 f"got {self.lr} and {self.weight_decay}"
             )
+        if not 0 <= self.clip < math.inf:
+            raise ConfigError(f"clip must be at least 0 (0: no limit), got {self.clip}")
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"momentum must be from 0 to below 1, got {self.momentum}")
         if self.kl not in ("small_large", "large_small"):
@@ -130,8 +134,8 @@ def train(
                 optimizer.zero_grad()
                 loss = loss_of(x, y, batch)
                 loss.backward()
-                if recipe.clip:
-                    nn.utils.clip_grad_norm_(trained.values(), recipe.clip)
+                if limit := recipe.clip or config.clip:
+                    nn.utils.clip_grad_norm_(trained.values(), limit)
                 optimizer.step()
                 summed.append(loss.detach() * len(batch))
                 seen, done = seen + len(batch), done + 1

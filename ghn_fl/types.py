@@ -45,7 +45,7 @@ class Recipe:
     Attributes:
         epochs: passes over its data instead of the run's; a slow client may do fewer, even none.
         steps: stop after so many mini-batches, where that is earlier; None: no limit.
-        clip: largest norm of a step's gradient; 0: no limit.
+        clip: largest norm of a step's gradient; 0: the run's.
         prox: mu of a term mu/2 |w - w_t|^2, w_t the weights that it was given.
         linear: h of a term -<h, w> (FedDyn).
         teacher: place in the job of another of its models to learn from as well (Eq. 9 of

@@ -69,6 +69,9 @@ def train(
     batch_size: Annotated[int | None, typer.Option(help="Local batch size.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Local momentum.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Local weight decay.")] = None,
+    clip: Annotated[
+        float | None, typer.Option(help="Largest norm of a local step's gradient; 0: no limit.")
+    ] = None,
     kl: Annotated[str | None, typer.Option(help="Direction of Eq. 9's feature term.")] = None,
     transfer: Annotated[
         bool | None,

@@ -69,7 +69,7 @@ class Config:
         norm: `static` collects BatchNorm statistics anew for evaluation (paper's sBN; on the
             client's own training data, its authors' code on everybody's), `shared` takes those of
             the fine-tune epoch, as for any other method.
-        clip: largest norm of a step's gradient; authors' code 1, our default 0: no limit, like the
+        clip: largest norm of a step's gradient; authors' code 1, our default 0: the run's, like the
             other methods of a comparison.
         index_mode: how concatenated channels (DenseNet) are cut: every `segment` for itself, so
             that units fit, or `topleft`, the first of the whole, as the authors' code would.

@@ -56,6 +56,7 @@ class RunConfig:
     batch_size: int = _setting(128, "Local batch size.")
     momentum: float = _setting(0.0, "Local momentum.")
     weight_decay: float = _setting(0.0, "Local weight decay.")
+    clip: float = _setting(0.0, "Largest norm of a local step's gradient; 0: no limit.")
     kl: str = _setting("small_large", "Direction of Eq. 9's feature term; large_small: the code's.")
     transfer: bool = _setting(True, "Knowledge transfer on strong devices (Eq. 9).")
     eval_every: int = _setting(
