@@ -33,6 +33,25 @@ def test_one_epoch_of_one_full_batch_is_one_step_of_gradient_descent() -> None:
     assert reported == pytest.approx(float(loss))
 
 
+@pytest.mark.parametrize(
+    ("run", "recipe", "length"),
+    [(0.0, 0.0, None), (0.1, 0.0, 0.1), (9.0, 0.0, None), (0.1, 0.05, 0.05), (0.0, 0.05, 0.05)],
+)
+def test_a_step_is_no_longer_than_its_limit(
+    run: float, recipe: float, length: float | None
+) -> None:
+    model, data = linear_task()
+    expected = copy.deepcopy(model)
+    loss = F.cross_entropy(expected(data.x), data.y)
+    grads = torch.autograd.grad(loss, list(expected.parameters()))
+    whole = float(torch.cat([g.flatten() for g in grads]).norm())
+    assert 0.1 < whole < 9  # the limits are on both sides of it
+    config = LocalConfig(epochs=1, lr=0.5, batch_size=8, clip=run)
+    local.train(model, data, config, rng(), Recipe(clip=recipe))
+    for p, q, g in zip(model.parameters(), expected.parameters(), grads, strict=True):
+        torch.testing.assert_close(p, q - 0.5 * g * (1 if length is None else length / whole))
+
+
 def test_the_same_generator_gives_the_same_weights() -> None:
     (model, data), config = linear_task(), LocalConfig(batch_size=3)
     twin, other = copy.deepcopy(model), copy.deepcopy(model)

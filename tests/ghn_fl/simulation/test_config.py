@@ -53,6 +53,7 @@ def test_options_reach_the_methods_settings() -> None:
         ({"lr_decay": 0.0}, "lr_decay must be above 0 and at most 1, got 0.0"),
         ({"lr_decay": 1.5}, "lr_decay must be above 0 and at most 1, got 1.5"),
         ({"lr_decay": float("nan")}, "lr_decay must be above 0"),
+        ({"clip": -1.0}, "clip must be at least 0"),
         ({"momentum": 1.0}, "momentum must be from 0 to below 1, got 1.0"),
         ({"options": {"lr": 1}}, "'lr' is a setting of the run, no option of recipfl; .* --lr"),
         ({"options": {"ghn": 3}}, r"'ghn' has parts, as ghn.num_classes; got 3"),
