@@ -1,16 +1,19 @@
 """The experiments of the Hasaas paper on our harness, our numbers beside the paper's.
 
+    python -m benchmarks.reproduce_hasaas tune --seeds 7 --data-dir ../shared/data
     python -m benchmarks.reproduce_hasaas drop fairness ablation clt --data-dir ../shared/data
 
-drop: accuracy by the share of slow clients (Figs. 1, 3, 4). fairness: spread of the clients' test
-losses in the same runs (Figs. 1, 5). ablation: masks, aggregation, serving. clt: FedAvg and FedProx
-with Hasaas' aggregation.
+tune: step sizes and FedProx' mu, with a seed of no comparison. drop: accuracy by the share of slow
+clients (Figs. 1, 3, 4). fairness: spread of the clients' test losses in the same runs (Figs. 1, 5).
+ablation: masks, aggregation, serving. clt: FedAvg and FedProx with Hasaas' aggregation.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.experiments import (
@@ -18,6 +21,7 @@ from benchmarks.experiments import (
     Case,
     Results,
     Section,
+    Summary,
     compared,
     main,
     sample_weighted_accuracy,
@@ -33,7 +37,7 @@ CLASSES = 5  # of every client, as in FEMNIST-skewed
 METHODS: Mapping[str, dict[str, Any]] = {
     "hasaas": {"method": "hasaas"},
     "fedavg": {"method": "fedavg", "options": {"slow": "drop"}},
-    "fedprox": {"method": "fedprox", "options": {"partial": True, "mu": 1.0}},
+    "fedprox": {"method": "fedprox", "options": {"partial": True, "mu": 1.0}},  # the paper's mu
     "afd": {"method": "afd"},
     "federated dropout": {"method": "afd", "options": {"mode": "federated_dropout"}},
 }
@@ -63,7 +67,6 @@ TRAINING: Mapping[str, dict[str, Any]] = {
         "rounds": 30,
         "epochs": 5,
         "batch_size": 32,
-        "lr": 0.05,
         "lr_decay": 1.0,
         "validation": 0.2,
         "eval_every": 30,
@@ -77,17 +80,36 @@ TRAINING: Mapping[str, dict[str, Any]] = {
         "eval_every": 5,
     },
 }
+RATES = {"small": (0.02, 0.05, 0.1, 0.2), "paper": (0.0003, 0.001, 0.01)}  # tried
+MUS = (0.01, 0.1, 1.0)  # tried for FedProx
+# what `tune` chose for small runs, by accuracy (`results/reproduce_hasaas_tune.md`)
+CHOSEN: Mapping[str, Mapping[str, float]] = {
+    "hasaas": {"lr": 0.05},
+    "fedavg": {"lr": 0.05},
+    "fedprox": {"lr": 0.05, "mu": 1.0},
+    "afd": {"lr": 0.05},
+    "federated dropout": {"lr": 0.05},
+}
+
+
+def tune(scale: str, folder: Path) -> list[Case]:
+    """Step sizes for all methods, and mu for FedProx, with most clients slow."""
+    cases = []
+    for name in METHODS:
+        for lr in RATES[scale]:
+            for mu in MUS if name == "fedprox" else (None,):
+                own = {"lr": lr} if mu is None else {"lr": lr, "mu": mu}
+                title = ", ".join((name, *(f"{key} {value}" for key, value in own.items())))
+                cases.append(Case(name=title, settings=_settings(scale, folder, 90, name, own)))
+    return cases
 
 
 def drop(scale: str, folder: Path) -> list[Case]:
     """All methods at all shares of slow clients."""
     return [
-        Case(
-            name=f"{slow} %, {name}",
-            settings=_base(scale, folder, slow, one_model=name != "hasaas") | own,
-        )
+        Case(name=f"{slow} %, {name}", settings=_settings(scale, folder, slow, name))
         for slow in SLOW[scale]
-        for name, own in METHODS.items()
+        for name in METHODS
     ]
 
 
@@ -96,7 +118,7 @@ def ablation(scale: str, folder: Path) -> list[Case]:
     return [
         Case(
             name=f"{slow} %, {name}",
-            settings=_base(scale, folder, slow) | {"method": "hasaas"} | _options(options),
+            settings=_settings(scale, folder, slow, "hasaas") | _options(options),
         )
         for slow in ABLATED[scale]
         for name, options in ABLATIONS.items()
@@ -107,13 +129,26 @@ def clt(scale: str, folder: Path) -> list[Case]:
     """FedAvg and FedProx with slow clients, and the same with Hasaas' aggregation."""
     cases = []
     for slow in ABLATED[scale]:
-        base = _base(scale, folder, slow, one_model=True)
         for name in ("fedavg", "fedprox"):
-            own = METHODS[name]
+            own = _settings(scale, folder, slow, name)
             drawn = own | {"options": own["options"] | {"aggregation": "clt"}}
-            cases.append(Case(name=f"{slow} %, {name}", settings=base | own))
-            cases.append(Case(name=f"{slow} %, {name} with clt", settings=base | drawn))
+            cases.append(Case(name=f"{slow} %, {name}", settings=own))
+            cases.append(Case(name=f"{slow} %, {name} with clt", settings=drawn))
     return cases
+
+
+def _settings(
+    scale: str,
+    folder: Path,
+    slow: int,
+    name: str,
+    tried: Mapping[str, float] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """A method's run; small ones with what `tune` chose, or with what it tries."""
+    base = _base(scale, folder, slow, one_model=name != "hasaas") | METHODS[name]
+    own = dict(tried or (CHOSEN[name] if scale == "small" else {}))
+    mu = {"mu": own.pop("mu")} if "mu" in own else {}
+    return base | own | _options({**base.get("options", {}), **mu})
 
 
 def _options(options: dict[str, Any]) -> dict[str, Any]:
@@ -148,12 +183,32 @@ def _tiers(scale: str, slow: int, one_model: bool) -> list[dict[str, Any]]:
     ]
 
 
+def tune_text(cases: Sequence[Case], results: Results) -> str:
+    """Accuracy of all that was tried; the best of every method is set off."""
+    scores = {c.name: _accuracies(results[c.name]) for c in cases}
+    rows = []
+    for name in METHODS:
+        own = [c.name for c in cases if c.name.startswith(f"{name}, ") and scores[c.name]]
+        best = max(own, key=lambda case: statistics.fmean(scores[case]), default="")
+        for case in own:
+            accuracy, losses = spread(scores[case]), _loss_stds(results[case])
+            tried = case.removeprefix(f"{name}, ")
+            chosen = f"**{accuracy}**" if case == best else accuracy
+            rows.append((name, tried, chosen, losses))
+    return "\n\n".join(
+        (
+            "Accuracy in %, samples weighted alike, with 90 % slow clients. The best step size of "
+            f"every method, and FedProx' best mu, are those of all small runs. {_setup(cases)}",
+            table(("method", "tried", "accuracy %", "std of loss"), rows, names=2),
+        )
+    )
+
+
 def drop_text(cases: Sequence[Case], results: Results) -> str:
     """Accuracy by method and share, then how far Hasaas is ahead at 90 %."""
 
     def figure(slow: int, name: str) -> str:
-        found = results[f"{slow} %, {name}"].values()
-        return spread([sample_weighted_accuracy(s) for s in found])
+        return spread(_accuracies(results[f"{slow} %, {name}"]))
 
     ahead = {n: compared(results["90 %, hasaas"], results[f"90 %, {n}"]) for n in METHODS}
     rows = [(n, ahead[n], PAPER_AHEAD.get(n, NONE)) for n in METHODS if n != "hasaas"]
@@ -174,8 +229,7 @@ def fairness_text(cases: Sequence[Case], results: Results) -> str:
     """Standard deviation of the clients' test losses."""
 
     def figure(slow: int, name: str) -> str:
-        found = results[f"{slow} %, {name}"].values()
-        return spread([s["fairness_loss_std"] for s in found], scale=1, digits=3)
+        return _loss_stds(results[f"{slow} %, {name}"])
 
     return "\n\n".join(
         (
@@ -204,8 +258,8 @@ def ablation_text(cases: Sequence[Case], results: Results) -> str:
             (
                 slow,
                 name,
-                spread([sample_weighted_accuracy(s) for s in own.values()]),
-                spread([s["fairness_loss_std"] for s in own.values()], scale=1, digits=3),
+                spread(_accuracies(own)),
+                _loss_stds(own),
                 "" if name == "hasaas" else compared(results[f"{slow}, hasaas"], own),
                 PAPER_ABLATION.get(name, ""),
             )
@@ -231,8 +285,8 @@ def clt_text(cases: Sequence[Case], results: Results) -> str:
             (
                 slow,
                 name,
-                spread([sample_weighted_accuracy(s) for s in own.values()]),
-                spread([s["fairness_loss_std"] for s in own.values()], scale=1, digits=3),
+                spread(_accuracies(own)),
+                _loss_stds(own),
                 compared(own, plain) if own is not plain else "",
             )
         )
@@ -246,6 +300,14 @@ def clt_text(cases: Sequence[Case], results: Results) -> str:
     )
 
 
+def _accuracies(results: Mapping[int, Summary]) -> list[float]:
+    return [sample_weighted_accuracy(summary) for summary in results.values()]
+
+
+def _loss_stds(results: Mapping[int, Summary]) -> str:
+    return spread([s["fairness_loss_std"] for s in results.values()], scale=1, digits=3)
+
+
 def _setup(cases: Sequence[Case]) -> str:
     """What the runs of a section have in common, in a sentence."""
     settings = cases[0].settings
@@ -257,13 +319,25 @@ def _setup(cases: Sequence[Case]) -> str:
         f"Fashion-MNIST ({data:.1%} of it), {clients} clients with {CLASSES} classes each, "
         f"{tests}; large model {large}, small {small}; 10 clients a round, stratified; "
         f"{settings['rounds']} rounds of {settings['epochs']} epochs, batches of "
-        f"{settings['batch_size']}, step size {settings['lr']} (paper: 1000 rounds of 10 epochs, "
-        "batches of 10, 0.001, femnist_cnn and its half). FedAvg drops slow clients, FedProx has "
-        "mu 1 and partial work, AFD and federated dropout train half of every layer."
+        f"{settings['batch_size']} (paper: 1000 rounds of 10 epochs, batches of 10, step size "
+        "0.001, femnist_cnn and its half). FedAvg drops slow clients, FedProx has partial work, "
+        f"AFD and federated dropout train half of every layer. {_chosen(scale)}"
     )
 
 
+def _chosen(scale: str) -> str:
+    """Step sizes and mu, in a sentence."""
+    if scale == "paper":
+        return f"Step size {TRAINING[scale]['lr']}, FedProx' mu 1."
+    each = "; ".join(
+        f"{name} {own['lr']}" + (f" with mu {own['mu']}" if "mu" in own else "")
+        for name, own in CHOSEN.items()
+    )
+    return f"Step sizes chosen at seed 7 (`reproduce_hasaas_tune.md`): {each}."
+
+
 SECTIONS = {
+    "tune": Section(cases=tune, text=tune_text),
     "drop": Section(cases=drop, text=drop_text),
     "fairness": Section(cases=drop, text=fairness_text, folder="drop"),
     "ablation": Section(cases=ablation, text=ablation_text, folder="drop"),

@@ -36,6 +36,7 @@ SECTIONS = {
 }
 # of sections, cases that are told beside each other
 SHOWN = {
+    "hasaas-tune": ("hasaas, lr 0.05", "fedprox, lr 0.05, mu 0.1"),
     "hasaas-drop": ("90 %, hasaas", "90 %, fedavg"),
     "hasaas-fairness": ("0 %, fedprox", "90 %, afd"),
     "hasaas-ablation": ("90 %, hasaas", "90 %, serving hms"),
