@@ -261,18 +261,26 @@ def run(
 
 
 def measured(name: str, runs: Path, seeds: Sequence[int]) -> Measured:
-    """What a setting came to, as far as its runs have ended."""
+    """What a setting came to.
+
+    A seed counts once every method has run it; until one is that far, all that has ended counts.
+    """
     setting = SETTINGS[name]
     choices = read_tuned().get(setting.tuned_in or name, {})
     restore(_archive(name), runs / name)
+    found = {
+        seed: {m: folder for m in METHODS if _ended(folder := runs / name / f"{m}-{seed}")}
+        for seed in seeds
+    }
+    tuned = {method for method in METHODS if "lr" in choices.get(method, {})}
+    counted = [seed for seed in seeds if tuned <= found[seed].keys()] or list(seeds)
     folders, missing = [], []
     for method in METHODS:
         own = choices.get(method, {"reason": "not tuned"})
         for seed in seeds:
-            folder = runs / name / f"{method}-{seed}"
-            if (folder / "summary.json").exists():
-                folders.append(folder)
-            else:
+            if method in found[seed] and seed in counted:
+                folders.append(found[seed][method])
+            elif method not in found[seed] and (seed in counted or found[seed]):
                 reason = own.get("reason", "not run to its end")
                 missing.append(Missing(method=method, seed=seed, status="", reason=reason))
     return Measured(
@@ -294,6 +302,10 @@ def report(runs: Path, seeds: Sequence[int]) -> list[Path]:
     for m in there:
         keep(runs / m.name, _archive(m.name))
     return write_report(there)
+
+
+def _ended(folder: Path) -> bool:
+    return (folder / "summary.json").exists()
 
 
 def _archive(name: str) -> Path:
