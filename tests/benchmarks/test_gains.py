@@ -252,7 +252,7 @@ def test_a_setting_tells_what_is_there_and_why_the_rest_is_not(
     write_run(tmp_path / "h" / "recipfl-2", seed=2)
     write_run(tmp_path / "h" / "local-2", seed=2, method="local")
     found = gains.measured("h", tmp_path, (0, 1, 2))
-    assert found.grid.seeds == (2,) and set(found.grid.runs) == {"recipfl", "local"}
+    assert found.grid.seeds == [2] and set(found.grid.runs) == {"recipfl", "local"}
     assert [m.seed for m in found.grid.missing if m.method == "local"] == [0]
     with pytest.raises(ConfigError, match="gains tune a"):
         gains.rates_of("a")
