@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gains, gains_report, results_file
+from benchmarks import gains, gains_ablation, gains_report, results_file
 from benchmarks.gains import METHODS, SETTINGS, TUNING_SEED
 from benchmarks.gains_report import (
     BEGIN,
@@ -258,6 +258,31 @@ def test_a_setting_tells_what_is_there_and_why_the_rest_is_not(
         gains.rates_of("a")
     with pytest.raises(ConfigError, match="no runs to compare"):
         gains.report(tmp_path, (0,))
+
+
+def test_variants_differ_from_the_whole_method_in_one_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "tuned.json"
+    file.write_text(json.dumps({"h": {"recipfl": {"lr": 0.5, "scores": {}}}}))
+    monkeypatch.setattr(gains, "TUNED", file)
+    (whole,) = gains.evaluation_cells("h", tmp_path, (1,), {"recipfl": 0.5})
+    cells = gains_ablation.cells_of("h", tmp_path, (1,))
+    assert len({cell.name for cell in cells}) == len(gains_ablation.VARIANTS)
+    for cell, (variant, options) in zip(cells, gains_ablation.VARIANTS.items(), strict=True):
+        expected = dataclasses.replace(whole.config, options=whole.config.options | options)
+        if variant in gains_ablation.METHODS:
+            expected = dataclasses.replace(whole.config, method="recipfl-paper", options={})
+        assert cell.config == expected
+
+
+def test_a_variant_that_has_less_is_below(measured: Measured) -> None:
+    runs = measured.grid.runs
+    found = {"recipfl": runs["recipfl"], "no transfer": runs["allsmall"], "neither": {}}
+    text = gains_ablation.text("h", found)
+    # strong 4, 5, 6 points below the whole; weak 1, 1.25, 1.5: p of both t-tests 0.013
+    assert "| no transfer | 75.00 ± 1.00 | -5.00 | 0.013 | below | 68.75 ± 0.25 | -1.25 |" in text
+    assert "neither" not in text
 
 
 @pytest.mark.slow
