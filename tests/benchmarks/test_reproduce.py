@@ -36,6 +36,7 @@ SECTIONS = {
 }
 # of sections, cases that are told beside each other
 SHOWN = {
+    "hasaas-tuned": ("90 %, hasaas, tuned", "90 %, fedprox, mu 1, tuned"),
     "hasaas-tune": ("hasaas, lr 0.05", "fedprox, lr 0.05, mu 0.1"),
     "hasaas-drop": ("90 %, hasaas", "90 %, fedavg"),
     "hasaas-fairness": ("0 %, fedprox", "90 %, afd"),
