@@ -2,8 +2,8 @@
 
     python -m benchmarks.elastic digits mnist --data-dir DIR
 
-At half of the run a third of the weak devices change to the large model, or to one that nobody has
-trained. Every run has a folder under --runs; finished ones are kept, interrupted ones go on.
+At half of the run a third of the weak devices change to the large model, or to a larger or smaller
+one that nobody has trained. Every run has a folder under --runs; finished ones are kept, interrupted ones go on.
 """
 
 from __future__ import annotations
@@ -49,8 +49,13 @@ BASES: Mapping[str, Mapping[str, Any]] = {
 CHANGES = {
     "lenet5": ("recipfl", "exclusivefl"),
     "lenet5-w0.5": ("recipfl", RESTART, "exclusivefl"),
+    "lenet5-d1-w0.5": ("recipfl", RESTART, "exclusivefl"),
 }
-NAMES = {"lenet5": "to lenet5, the large model", "lenet5-w0.5": "to lenet5-w0.5, a new one"}
+NAMES = {
+    "lenet5": "to lenet5, the large model",
+    "lenet5-w0.5": "to lenet5-w0.5, larger and new",
+    "lenet5-d1-w0.5": "to lenet5-d1-w0.5, smaller and new",
+}
 
 
 def cases_of(base: Mapping[str, Any], folder: Path) -> list[Case]:
@@ -217,7 +222,9 @@ def main() -> None:
     note = (
         "`recipfl` teaches a new architecture what the known priors answer to images that the "
         f"server made up; `{RESTART}` (`lessons=0`) begins it from its initial weights, and so "
-        "does `exclusivefl`. Devices that change to the large model join those who train it."
+        "does `exclusivefl`. Devices that change to the large model join those who train it. Under "
+        "RecipFL a device that changes to a larger model trains the fleet's smallest beside it and "
+        "answers with both, so that it has no worse an answer than before."
     )
     path = write(
         "elastic", "Devices that change in the middle of a run", "\n\n".join([note, *parts])
