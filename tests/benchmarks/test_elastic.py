@@ -32,7 +32,7 @@ def test_it_tells_what_changes_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         found[cell.name] = summary | {"folder": str(tmp_path / cell.name)}
     text = elastic.text("tiny", by_case(cases, (0,), found))
     rows = [line for line in text.splitlines() if "exclusivefl" in line]
-    assert len(rows) == 2 * 3 and "nan" not in text
+    assert len(rows) == 3 * 3 and "nan" not in text
     assert "8 rounds, 1:6; before round 5" in text
     assert "lenet5-w0.5" in (tmp_path / "elastic_tiny.svg").read_text()
 
