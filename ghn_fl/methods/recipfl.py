@@ -11,15 +11,18 @@ from the large (Eq. 9).
                class biases: + o log(a_m / mean a)
     phi' = Adam along sum_m (d theta~_m / d phi)^T (theta~_m - theta_m)                    Eq. (4)
     speed_G <- beta speed_G + sum_m n_m (theta_m - theta~_m) / sum n_m         G's answers
-    prior_G <- prior_G + speed_G + s (GHN(G, mean a; phi') - GHN(G, mean a; phi))
+    hop_G   = GHN(G, mean a; phi') - GHN(G, mean a; phi)       the hypernetwork's own step
+    prior_G <- prior_G + speed_G + s max(0, cos(hop_G, move_G)) hop_G      tensor by tensor;
+               move_G: what was added to speed_G
 
 A prior begins as its architecture's usual initial weights. FedAvg's step keeps what the
 hypernetwork cannot say; the hypernetwork's own step carries what clients of all architectures have
-in common, and goes further where little data moves weights little. A prior rests while nobody
-answers for its architecture. Class odds need no learning: by Bayes' rule they are what a network
-for the mean mix lacks for another (`docs/decisions/0012`). A strong device has two models and asks
-both. An architecture that nobody has trained is served its generation (`GHN.generate`), and can
-then learn the priors' answers to images that the server made up (`ghn_fl.study`).
+in common, and goes further where little data moves weights little; the prior follows it as far as
+its own clients went the same way. A prior rests while nobody answers for its architecture. Class
+odds need no learning: by Bayes' rule they are what a network for the mean mix lacks for another
+(`docs/decisions/0012`). A strong device has two models and asks both. An architecture that nobody
+has trained is served its generation (`GHN.generate`), and can then learn the priors' answers to
+images that the server made up (`ghn_fl.study`).
 
 Differences from the paper: the prior, class odds, the second model's answer, and q_v, which is the
 prior instead of what each client last sent, so that nothing is kept by client. `recipfl_paper` is
@@ -75,7 +78,8 @@ class Config:
             samples are likelier with more of it, it is more: a large model that was seldom
             trained knows less than the small one. 0: the own model alone.
         odds: o, how much of the logarithm of its class odds is added to a client's class biases.
-        step: s, how much of the hypernetwork's own step a prior goes along.
+        step: s, how much of the hypernetwork's own step a prior goes along, where its clients'
+            move points the same way.
         momentum: beta of FedAvg's step, once more than `settle` rounds are over.
         settle: rounds without momentum: the first steps are large enough.
         window: what is served for use is the mean of the prior over this last part of its steps;
@@ -92,7 +96,7 @@ class Config:
     transfer: bool = True
     second: float = 0.6
     odds: float = 1.0
-    step: float = 0.5
+    step: float = 1.0
     momentum: float = 0.6
     settle: int = 20
     window: float = 0.15
@@ -180,7 +184,8 @@ def build(config: Config, setting: Setting) -> Method:
             own = [(c.samples, sent, w) for c, s, sent, w in exchanged if s == spec]
             moves = [{n: w[n] - sent[n] for n in sent} for _, sent, w in own]
             move = weighted_mean(moves, [samples for samples, *_ in own])
-            glide = {n: config.step * (after[spec][n] - before[spec][n]) for n in move}
+            hop = {n: after[spec][n] - before[spec][n] for n in move}
+            glide = {n: config.step * _agreement(hop[n], move[n]) * hop[n] for n in move}
             _advance(new, str(spec), move, glide, config)
         return new, {"gradient_norm": norm}
 
@@ -305,6 +310,11 @@ def _advance(state: State, spec: str, move: Weights, glide: Weights, config: Con
     last = max(1.0, config.window * steps)  # how many values the mean is over
     state["mean"][spec] = {n: m + (prior[n] - m) / last for n, m in state["mean"][spec].items()}
     state["prior"][spec], state["speed"][spec], state["steps"][spec] = prior, speed, steps
+
+
+def _agreement(hop: Tensor, move: Tensor) -> float:
+    """The cosine between two steps of one tensor; 0 where they point apart."""
+    return max(0.0, float(torch.cosine_similarity(hop.flatten(), move.flatten(), dim=0)))
 
 
 def _mean_clients(design: GHNConfig, setting: Setting) -> dict[ModelSpec, Tensor | None]:

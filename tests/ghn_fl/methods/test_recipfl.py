@@ -135,8 +135,19 @@ def test_a_prior_goes_along_the_hypernetworks_own_step() -> None:
     for name in priors[0]:
         plain, half, whole = (p[name] for p in priors)
         torch.testing.assert_close(half - plain, 0.5 * (whole - plain), atol=1e-5, rtol=0)
-    ahead = sum(float((priors[2][n] - priors[0][n]).sum()) for n in priors[0])
-    assert ahead > 0  # Eq. (4): towards what came back, not away from it
+    # Eq. (4): towards what came back, and no tensor away from it
+    ahead = [float((priors[2][n] - priors[0][n]).sum()) for n in priors[0]]
+    assert sum(ahead) > 0 and min(ahead) >= -1e-4
+
+
+def test_how_far_two_steps_agree() -> None:
+    # (3, 4) and (1, 0): 3 / 5; (3, -4) and (0, 2): apart; no step agrees with none
+    hop = torch.tensor([[3.0], [4.0]])
+    assert recipfl._agreement(hop, torch.tensor([[1.0], [0.0]])) == pytest.approx(0.6)
+    assert (
+        recipfl._agreement(hop * torch.tensor([[1.0], [-1.0]]), torch.tensor([[0.0], [2.0]])) == 0
+    )
+    assert recipfl._agreement(hop, torch.zeros(2, 1)) == 0
 
 
 def test_a_device_with_two_models_asks_the_small_one_too() -> None:
