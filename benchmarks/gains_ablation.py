@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import gains
-from benchmarks.experiments import SEEDS, run_cells, spread, table
+from benchmarks.experiments import SEEDS, folder_name, run_cells, spread, table
 from benchmarks.gains_report import verdict
 from benchmarks.kept import restore
 from benchmarks.results_file import write
@@ -45,16 +45,6 @@ NOTES = (
     "it only matters in longer runs. *As published*: `recipfl-paper`, which has the hypernetwork "
     "alone. All have the learning rate that was tuned for the whole method."
 )
-
-
-def folder_name(variant: str, seed: int) -> str:
-    """The folder of a run.
-
-    >>> folder_name("no step of the hypernetwork's", 0)
-    'no-step-of-the-hypernetworks-0'
-    """
-    text = variant.replace(" ", "-").replace("'", "").replace(",", "")
-    return f"{text}-{seed}"
 
 
 def cells_of(name: str, folder: Path, seeds: Sequence[int]) -> list[Cell]:

@@ -12,6 +12,8 @@ import torch
 import zoo
 from ghn_fl.aggregate import weighted_mean
 from ghn_fl.errors import ConfigError
+from ghn_fl.hypernet import Request
+from ghn_fl.hypernet.served import design_for, from_state
 from ghn_fl.lessons import Lessons, Teacher, ask
 from ghn_fl.methods import recipfl
 from ghn_fl.simulation.config import RunConfig
@@ -138,6 +140,28 @@ def test_a_prior_goes_along_the_hypernetworks_own_step() -> None:
     # Eq. (4): towards what came back, and no tensor away from it
     ahead = [float((priors[2][n] - priors[0][n]).sum()) for n in priors[0]]
     assert sum(ahead) > 0 and min(ahead) >= -1e-4
+
+
+def test_a_prior_goes_along_that_step_as_far_as_its_clients_agree() -> None:
+    # moves of 1 everywhere: what is added to FedAvg's step is the hop times its cosine with ones
+    options: dict[str, Any] = {"ghn.descriptor": "none"}
+    beds = [Bed("recipfl", step=step, **options) for step in (0.0, 1.0)]
+    state = beds[0].method.init()
+    train = moved({1: 1.0, 2: 1.0, 3: 1.0})
+    plain, whole = (bed.method.run_round(state, bed.clients[1:], train)[0] for bed in beds)
+    spec = beds[0].clients[1].models[0]
+    request = Request(
+        graph=beds[0].setting.graphs[spec], client=None, current=state["prior"][SMALLEST]
+    )
+    design = design_for(beds[0].config.method_config().ghn, beds[0].setting)
+    before, after = (
+        from_state(design, s)[0].eval().generate_many([request])[0] for s in (state, whole)
+    )
+    for name, start in before.items():
+        hop = after[name] - start
+        cosine = max(0.0, float(hop.sum() / (hop.norm() * hop.numel() ** 0.5 + 1e-12)))
+        glide = whole["prior"][SMALLEST][name] - plain["prior"][SMALLEST][name]
+        torch.testing.assert_close(glide, cosine * hop, atol=2e-5, rtol=1e-3)
 
 
 def test_how_far_two_steps_agree() -> None:
