@@ -194,7 +194,7 @@ def curves_figure(
                 draw_curve(axes, points, order.index(method), method)
                 drawn.append(points)
             axes.axvline(start - 0.5, color=INK[0], linewidth=0.8, zorder=0)
-            axes.set_title(f"{group}, {NAMES[model]}")
+            axes.set_title(f"{group},\n{NAMES[model]}")
             axes.set_xlabel("round" if group == groups[-1] else "")
     percentages(panels.flat, drawn, max(map(len, drawn)))
     handles, names = panels[0][-1].get_legend_handles_labels()
