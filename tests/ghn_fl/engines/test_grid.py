@@ -15,7 +15,7 @@ from ghn_fl.engines.grid import Advance, Outcome, run_grid
 from ghn_fl.simulation.config import RunConfig
 from ghn_fl.simulation.grid import Cell
 
-ROUNDS = 25  # so many that it is killed in the midst of them
+ROUNDS = 150  # so many that it is killed in the midst of them, however busy the machine is
 
 
 def cell(method: str, rounds: int) -> Cell:
