@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -313,22 +313,23 @@ def evaluate(
     x: Tensor,
     y: Tensor,
     num_classes: int,
-    second: tuple[nn.Module, float] | None = None,
+    others: Sequence[tuple[nn.Module, float]] = (),
 ) -> Score:
-    """How well the model does on a test set, or with a second one, whose answer is a part of its.
+    """How well the model does on a test set, or with others, each with its part of the answer.
 
     The exits' accuracies are the first model's own.
     """
-    model.eval()
-    if second is not None:
-        second[0].eval()
+    for each in (model, *(other for other, _ in others)):
+        each.eval()
+    parts = [1 - sum(part for _, part in others), *(part for _, part in others)]
     several = isinstance(model, StagedNet) and len(model.exits) > 1
     hits, loss = [], 0.0
     with torch.no_grad():
         for part_x, part_y in zip(x.split(250), y.split(250), strict=True):
             answers = [logits_of(model(part_x))] if not several else _answers(model, part_x)
-            if second is not None:
-                answers[0] = mixed(answers[0], logits_of(second[0](part_x)), second[1])
+            if others:
+                said = [logits_of(other(part_x)) for other, _ in others]
+                answers[0] = mixed([answers[0], *said], parts)
             loss += float(F.cross_entropy(answers[0], part_y, reduction="sum"))
             hits.append(torch.stack([logits.argmax(1) == part_y for logits in answers]))
     hit, *exits = torch.cat(hits, 1).double()
@@ -342,20 +343,23 @@ def evaluate(
     )
 
 
-def likeliest_part(model: nn.Module, second: nn.Module, data: Samples) -> float:
-    """The second model's part of an answer of both under which the samples' labels are likeliest.
+def likeliest_part(p: Tensor, q: Tensor) -> float:
+    """The part of q in a mixture of p and q under which some samples' labels are likeliest.
 
-    That of a mixture of two, by expectation and maximisation; from 0.001 to 0.999.
+    By expectation and maximisation, from 0.001 to 0.999.
+
+    Args:
+        p: the probability that one gives each sample's label (`of_labels`).
+        q: the same of the other.
     """
-    p, q = (_of_labels(m, data) for m in (model, second))
     part = 0.5
     for _ in range(100):
         part = float((part * q / ((1 - part) * p + part * q)).mean())
     return min(max(part, 0.001), 0.999)
 
 
-def _of_labels(model: nn.Module, data: Samples) -> Tensor:
-    """The probability that a model gives every sample's own label."""
+def of_labels(model: nn.Module, data: Samples) -> Tensor:
+    """The probability that a model gives every sample's own label, never quite 0."""
     model.eval()
     found = []
     with torch.no_grad():
@@ -365,10 +369,10 @@ def _of_labels(model: nn.Module, data: Samples) -> Tensor:
     return torch.cat(found).clamp(min=1e-12)
 
 
-def mixed(logits: Tensor, others: Tensor, part: float) -> Tensor:
-    """The logarithm of (1 - part) p + part q, where p and q are the two's probabilities."""
-    p, q = F.log_softmax(logits, 1), F.log_softmax(others, 1)
-    return torch.logaddexp(p + math.log1p(-part), q + math.log(part))
+def mixed(logits: Sequence[Tensor], parts: Sequence[float]) -> Tensor:
+    """The logarithm of the sum of some models' probabilities, each times its part."""
+    told = [F.log_softmax(z, 1) + math.log(b) for z, b in zip(logits, parts, strict=True)]
+    return torch.stack(told).logsumexp(0)
 
 
 def _answers(model: nn.Module, x: Tensor) -> list[Tensor]:

@@ -166,11 +166,14 @@ class Opinion:
         weights: of the model.
         part: how much of the client's answer is its at the least, above 0 and below 1; of
             probabilities. More where the client's own samples say so (`local.likeliest_part`).
+        untuned: how much of the rest is the client's own model's as it was served, before it was
+            tuned, 0 to below 1.
     """
 
     spec: ModelSpec
     weights: Weights
     part: float
+    untuned: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -113,30 +113,25 @@ def _teacher(
 
 
 def _evaluate(bench: Bench, task: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
-    """Fine-tuning on a copy that is thrown away, then the client's own test samples.
-
-    A second model is asked as it is served: it is there for what other clients know. Its part of
-    the answer is what the client's own training samples ask for, and not less than the server says.
-    """
+    """Fine-tuning on a copy that is thrown away, then the client's own test samples."""
     world, dataset = bench.world, bench.world.dataset
     share, data = world.shares[task["client"]], _samples(world, task["client"])
     model = bench.model(task["spec"], task["weights"])
+    untuned = None
+    if task["second"] is not None and task["epochs"] and task["second"][-1]:
+        untuned = copy.deepcopy(model)
+        local.static_norm(untuned, data)
     local.train(
         model, data, replace(world.config, lr=task["lr"]), generator, Recipe(epochs=task["epochs"])
     )
     if task["static_norm"] or not task["epochs"]:
         local.static_norm(model, data)
-    second = None
-    if task["second"] is not None:
-        spec, weights, least = task["second"]
-        other = bench.model(spec, weights)
-        local.static_norm(other, data)
-        second = other, max(least, local.likeliest_part(model, other, data))
+    others = [] if task["second"] is None else _others(bench, task["second"], model, untuned, data)
     x, y = (
         (dataset.x_train, dataset.y_train) if world.validation else (dataset.x_test, dataset.y_test)
     )
     score = local.evaluate(
-        model, normalise(x[share.test], dataset), y[share.test], dataset.num_classes, second
+        model, normalise(x[share.test], dataset), y[share.test], dataset.num_classes, others
     )
     # a model that went astray has no loss that JSON could hold
     loss = score.loss if math.isfinite(score.loss) else None
@@ -145,13 +140,33 @@ def _evaluate(bench: Bench, task: dict[str, Any], generator: torch.Generator) ->
         result["accuracy_exits"] = list(score.exits)
     if task["full"]:
         whole = local.evaluate(
-            model, normalise(dataset.x_test, dataset), dataset.y_test, dataset.num_classes, second
+            model, normalise(dataset.x_test, dataset), dataset.y_test, dataset.num_classes, others
         )
         # accuracy on the whole test set, every class weighted as in the client's own data
         result["accuracy_full"] = sum(
             part * right for part, right in zip(share.mix, whole.by_class, strict=True) if part > 0
         )
     return result
+
+
+def _others(
+    bench: Bench, second: Any, model: nn.Module, untuned: nn.Module | None, data: Samples
+) -> list[tuple[nn.Module, float]]:
+    """Whom a client asks beside its tuned model, each with its part of the answer.
+
+    A second model is asked as it is served: it is there for what other clients know. Its part is
+    what the client's own training samples ask for, and not less than the server says. The rest is
+    shared between the own model and itself before it was tuned.
+    """
+    spec, weights, least, part_untuned = second
+    small = bench.model(spec, weights)
+    local.static_norm(small, data)
+    own = local.of_labels(model, data)
+    if untuned is not None:
+        own = (1 - part_untuned) * own + part_untuned * local.of_labels(untuned, data)
+    part = max(least, local.likeliest_part(own, local.of_labels(small, data)))
+    others = [(small, part)]
+    return others if untuned is None else [*others, (untuned, (1 - part) * part_untuned)]
 
 
 def _samples(world: World, client: int) -> Samples:

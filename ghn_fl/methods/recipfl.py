@@ -77,6 +77,8 @@ class Config:
             knows what all devices know, and the device has it anyway. Where the device's own
             samples are likelier with more of it, it is more: a large model that was seldom
             trained knows less than the small one. 0: the own model alone.
+        untuned: how much of the rest of such a device's answer is its own model's as it is served,
+            before it is tuned, 0 to below 1.
         odds: o, how much of the logarithm of its class odds is added to a client's class biases.
         step: s, how much of the hypernetwork's own step a prior goes along, where its clients'
             move points the same way.
@@ -95,6 +97,7 @@ class Config:
     update: UpdateConfig = field(default_factory=UpdateConfig)
     transfer: bool = True
     second: float = 0.6
+    untuned: float = 0.5
     odds: float = 1.0
     step: float = 1.0
     momentum: float = 0.6
@@ -104,10 +107,11 @@ class Config:
     lessons: int = 1500
 
     def __post_init__(self) -> None:
-        if not all(0 <= value < 1 for value in (self.second, self.momentum, self.window)):
+        parts = (self.second, self.untuned, self.momentum, self.window)
+        if not all(0 <= value < 1 for value in parts):
             raise ConfigError(
-                "second, momentum and window must be from 0 to below 1, "
-                f"got {self.second}, {self.momentum} and {self.window}"
+                "second, untuned, momentum and window must be from 0 to below 1, "
+                f"got {', '.join(map(str, parts))}"
             )
         least = (self.odds, self.step, self.settle, self.imitate, self.lessons)
         if not all(value >= 0 for value in least):
@@ -201,7 +205,9 @@ def build(config: Config, setting: Setting) -> Method:
         ghn = from_state(design, state)[0].eval()
         served = serve(ghn, state, state["mean"], both) if both else []
         opinions = {
-            client.id: Opinion(spec=spec, weights=weights, part=part(client, spec))
+            client.id: Opinion(
+                spec=spec, weights=weights, part=part(client, spec), untuned=config.untuned
+            )
             for (client, spec), weights in zip(both, served, strict=True)
         }
         return [opinions.get(client.id) for client in clients]

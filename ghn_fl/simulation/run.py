@@ -342,7 +342,7 @@ def _evaluate(
             "epochs": config.finetune,
             "full": number == config.rounds and not config.validation,
             "static_norm": method.static_norm,
-            "second": second and [str(second.spec), second.weights, second.part],
+            "second": second and [str(second.spec), second.weights, second.part, second.untuned],
         }
         for client, weights, second in zip(clients, served, seconds, strict=True)
     ]

@@ -121,9 +121,10 @@ def test_scores_by_hand() -> None:
     assert score.loss == pytest.approx((right + wrong) / 2, rel=1e-5)
 
 
-def test_a_second_models_answer_is_a_part_by_hand() -> None:
-    # p = (3/4, 1/4) and q = (1/8, 7/8); a third of q: (13/24, 11/24), two thirds: (8/24, 16/24)
-    class Answers(nn.Module):
+def test_other_models_answers_are_parts_by_hand() -> None:
+    # p = (3/4, 1/4) and q = (1/8, 7/8); a third of q: (13/24, 11/24), two thirds: (8/24, 16/24);
+    # half of q and a quarter of r = (1/2, 1/2): (6/32 + 2/32 + 4/32, ...) = (12/32, 20/32)
+    class Says(nn.Module):
         def __init__(self, *probabilities: float) -> None:
             super().__init__()
             self.logits = torch.tensor([probabilities]).log() + 2  # any constant will do
@@ -131,9 +132,15 @@ def test_a_second_models_answer_is_a_part_by_hand() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.logits.expand(len(x), -1)
 
-    p, q, x, y = Answers(3 / 4, 1 / 4), Answers(1 / 8, 7 / 8), torch.zeros(1, 1), torch.tensor([0])
-    for part, right, answer in ((1 / 3, 1.0, 13 / 24), (2 / 3, 0.0, 8 / 24)):
-        score = local.evaluate(p, x, y, 2, (q, part))
+    p, q, r = Says(3 / 4, 1 / 4), Says(1 / 8, 7 / 8), Says(1 / 2, 1 / 2)
+    x, y = torch.zeros(1, 1), torch.tensor([0])
+    for others, right, answer in (
+        ([(q, 1 / 3)], 1.0, 13 / 24),
+        ([(q, 2 / 3)], 0.0, 8 / 24),
+        ([(q, 1 / 2), (r, 1 / 4)], 0.0, 12 / 32),
+        ([], 1.0, 3 / 4),
+    ):
+        score = local.evaluate(p, x, y, 2, others)
         assert score.accuracy == right and score.loss == pytest.approx(-math.log(answer), rel=1e-5)
 
 
@@ -273,12 +280,16 @@ def test_the_likeliest_part_by_hand() -> None:
     # labels 1 and 0; own model p = (0.8, 0.1), second q = (0.2, 0.9): the likelihood's logarithm
     # log(0.8 - 0.6 b) + log(0.1 + 0.8 b) is highest where 0.8 (0.8 - 0.6 b) = 0.6 (0.1 + 0.8 b)
     data = local.Samples(torch.tensor([0, 1]), torch.tensor([1, 0]))
+
+    def part(own: Answers, second: Answers) -> float:
+        return local.likeliest_part(local.of_labels(own, data), local.of_labels(second, data))
+
     own, second = Answers(0.8, 0.9), Answers(0.2, 0.1)
-    assert local.likeliest_part(own, second, data) == pytest.approx(0.58 / 0.96, abs=1e-4)
-    assert local.likeliest_part(second, own, data) == pytest.approx(1 - 0.58 / 0.96, abs=1e-4)
+    assert part(own, second) == pytest.approx(0.58 / 0.96, abs=1e-4)
+    assert part(second, own) == pytest.approx(1 - 0.58 / 0.96, abs=1e-4)
     # one is better throughout
     good, bad = Answers(0.9, 0.1), Answers(0.2, 0.8)
-    assert local.likeliest_part(good, bad, data) == 0.001
-    assert local.likeliest_part(bad, good, data) == 0.999
+    assert part(good, bad) == 0.001
+    assert part(bad, good) == 0.999
     certain = Answers(0.0, 1.0)  # and wrong: no logarithm of 0
-    assert local.likeliest_part(certain, good, data) == 0.999
+    assert part(certain, good) == 0.999

@@ -176,7 +176,7 @@ def test_how_far_two_steps_agree() -> None:
 
 def test_a_device_with_two_models_asks_the_small_one_too() -> None:
     # the strong one's n samples of N: its small model has a quarter of (N - n) / N of the answer
-    bed = Bed("recipfl", second=0.25)
+    bed = Bed("recipfl", second=0.25, untuned=0.3)
     samples = [client.samples for client in bed.clients]
     unseen = sum(samples[1:]) / sum(samples)
     assert 0.1 < unseen < 0.9
@@ -185,7 +185,7 @@ def test_a_device_with_two_models_asks_the_small_one_too() -> None:
     strong, *weak = bed.method.second(state, bed.clients)
     assert strong is not None and weak == [None] * len(weak)
     assert strong.spec == bed.clients[0].models[1]
-    assert strong.part == pytest.approx(0.25 * unseen)
+    assert strong.part == pytest.approx(0.25 * unseen) and strong.untuned == 0.3
     as_weak = dataclasses.replace(bed.clients[0], models=(strong.spec,))
     (served,) = bed.method.personalize(state, [as_weak])
     assert equal(dict(strong.weights), dict(served))
@@ -283,7 +283,8 @@ def test_settings_that_cannot_be() -> None:
         ({"settle": -1}, "step, settle, imitate and lessons must be at least 0"),
         ({"step": -0.5}, "step, settle, imitate and lessons must be at least 0"),
         ({"odds": float("nan")}, "odds, step, settle, imitate and lessons must be at least 0"),
-        ({"second": 1.0}, "second, momentum and window must be from 0 to below 1, got 1.0"),
+        ({"second": 1.0}, "second, untuned, momentum and window must be from 0 to below 1"),
+        ({"untuned": -0.1}, "must be from 0 to below 1, got 0.6, -0.1"),
         ({"ghn.descriptor": "id"}, "take the method recipfl-paper"),
     ):
         with pytest.raises(ConfigError, match=says):

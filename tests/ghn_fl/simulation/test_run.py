@@ -100,13 +100,20 @@ def test_the_seed_decides(tmp_path: Path) -> None:
     assert timeless(a.rounds) != timeless(b.rounds)
 
 
-def test_a_second_model_answers_on_strong_devices_alone() -> None:
-    alone, both = (
-        run(config(rounds=1, options={**TINY, "second": part}), workers=1) for part in (0, 0.4)
+def test_other_models_answer_on_strong_devices_alone() -> None:
+    alone, both, thrice = (
+        run(config(rounds=1, options={**TINY, **parts}), workers=1)
+        for parts in ({"second": 0}, {"second": 0.4, "untuned": 0}, {"second": 0.4})
     )
-    assert equal(alone.state, both.state)  # nothing that is kept depends on it
-    (strong, *weak), (helped, *others) = (r.rounds[-1]["clients"] for r in (alone, both))
-    assert weak == others and strong["loss"] != helped["loss"]
+    # nothing that is kept depends on it
+    assert equal(alone.state, both.state) and equal(alone.state, thrice.state)
+    strong, *weak = alone.rounds[-1]["clients"]
+    losses = {strong["loss"]}
+    for result in (both, thrice):
+        helped, *others = result.rounds[-1]["clients"]
+        assert others == weak
+        losses.add(helped["loss"])
+    assert len(losses) == 3
 
 
 def test_devices_may_be_evaluated_with_what_they_are_served() -> None:
