@@ -135,6 +135,9 @@ def build(config: Config, setting: Setting) -> Method:
         else ()
         for spec in mean
     }
+    behind = {
+        str(spec): sum(c.samples for c in setting.clients if spec in c.models) for spec in mean
+    }
     # Eq. (9): what a strong device trains after its large model learns from that one, too
     recipes = (Recipe(), Recipe(teacher=0 if config.transfer else None))
 
@@ -147,6 +150,7 @@ def build(config: Config, setting: Setting) -> Method:
             "speed": still,
             "mean": prior,
             "steps": dict.fromkeys(prior, 0),
+            "behind": behind,
         }
 
     def run_round(state: State, sampled: Sequence[Client], train: Train) -> tuple[State, Report]:
@@ -182,7 +186,7 @@ def build(config: Config, setting: Setting) -> Method:
         with dropout(setting.seed, state["t"], 1):
             ghn, adam, norm = update(ghn.train(), changes, adam, config.update)  # Eq. (4)
         after = middle(ghn.eval(), state["prior"], specs)
-        new = to_state(ghn, adam) | {"t": state["t"] + 1}
+        new = to_state(ghn, adam) | {"t": state["t"] + 1, "behind": state["behind"]}
         new |= {key: dict(state[key]) for key in ("prior", "speed", "mean", "steps")}
         for spec in specs:
             own = [(c.samples, sent, w) for c, s, sent, w in exchanged if s == spec]
@@ -214,11 +218,7 @@ def build(config: Config, setting: Setting) -> Method:
 
     def part(client: Client, spec: ModelSpec) -> float:
         """The small model's part at the least: the more, the more data it alone has seen."""
-        own, small = (
-            sum(c.samples for c in setting.clients if s in c.models)
-            for s in (client.models[0], spec)
-        )
-        return config.second * (1 - own / small)
+        return config.second * (1 - behind[str(client.models[0])] / behind[str(spec)])
 
     def serve(
         ghn: GHN,
@@ -269,13 +269,12 @@ def build(config: Config, setting: Setting) -> Method:
             return imitate(ghn, targets, config.imitate, config.update).eval()
 
     def lessons(state: State) -> Lessons:
-        """What the priors answer to images that the server makes up."""
+        """What the priors that somebody trains answer to images that the server makes up."""
         with torch.random.fork_rng(devices=[]):  # a fresh model draws weights that nobody uses
             teachers = [
-                Teacher(zoo.build(spec, **setting.task), state["mean"][str(spec)], share)
-                for spec in mean
-                if str(spec) in state["mean"]
-                for share in (sum(c.samples for c in setting.clients if spec in c.models),)
+                Teacher(zoo.build(ModelSpec.parse(spec), **setting.task), weights, samples)
+                for spec, weights in state["mean"].items()
+                if (samples := state["behind"].get(spec))
             ]
         size, stream = setting.task["image_size"], torch_stream(setting.seed, "lessons")
         shape = (setting.task["in_channels"], size, size)
@@ -284,17 +283,16 @@ def build(config: Config, setting: Setting) -> Method:
     def join(state: State) -> State:
         """A new architecture's prior: its initial weights, taught what the known priors answer."""
         new = [spec for spec in mean if str(spec) not in state["prior"]]
-        if not new:
-            return state
         made = {str(spec): dict(setting.initial[spec]) for spec in new}
-        if config.lessons:
-            known = lessons(state)
+        if new and config.lessons:
+            known = lessons(state)  # of the fleet as it was
             for spec in new:
                 model = zoo.build(spec, **setting.task)
                 made[str(spec)] = study(model, setting.initial[spec], known)
         still = {spec: {n: torch.zeros_like(w) for n, w in p.items()} for spec, p in made.items()}
         begun = {"prior": made, "speed": still, "mean": made, "steps": dict.fromkeys(made, 0)}
-        return state | {key: state[key] | values for key, values in begun.items()}
+        grown = {key: state[key] | values for key, values in begun.items()}
+        return state | grown | {"behind": behind}
 
     return Method(
         init,

@@ -8,7 +8,9 @@ The schedule is a TOML file:
     part = 0.33         # of the tier's devices, drawn from the run's seed; one at least
     model = "lenet5"
 
-Only models change: data, sampling and all other randomness are those of the run without it.
+Only models change: data, sampling and all other randomness are those of the run without it. What
+a device trains under a method follows from the fleet as it is now: where the smallest model of all
+is another one after a change, it is another one for all.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +49,7 @@ class Stage:
 
     Attributes:
         since: the first of them.
-        changed: ids of the devices that changed before it.
+        changed: ids of the devices whose own model changed before it.
         clients: all of the fleet, with the models that they train now.
     """
 
@@ -90,20 +93,15 @@ def stages_of(
             f"{config.method} cannot go on when devices change their models; these can: {able}"
         )
     settings = config.method_config()
-    begun = {tier.name: tier.model for tier in tiers}
-    owned = {client.id: begun[client.tier] for client in clients}
+    models = {tier.name: tier.model for tier in tiers}
+    owned = {client.id: models[client.tier] for client in clients}
     for number in dict.fromkeys(change.round for change in changes):
         changed = _drawn(config, changes, number, tiers, owned)
         owned |= changed
+        fleet = list(dict.fromkeys(owned.values()))
         now = tuple(
-            dataclasses.replace(
-                client,
-                # a device that shrank below the others is the smallest of the fleet now
-                models=entry.models(settings, new, [*begun.values(), new]),
-            )
-            if (new := changed.get(client.id)) is not None
-            else client
-            for client in stages[-1].clients
+            dataclasses.replace(client, models=entry.models(settings, owned[client.id], fleet))
+            for client in clients
         )
         stages.append(Stage(since=number, changed=tuple(sorted(changed)), clients=now))
     return tuple(stages)
@@ -115,18 +113,17 @@ def in_force(stages: Sequence[Stage], number: int) -> Stage:
 
 
 def describe(stages: Sequence[Stage]) -> list[dict[str, Any]]:
-    """What config.json holds of the changes."""
+    """What config.json holds of the changes: who trains what from then on, if it is new to him."""
     return [
         {
             "round": stage.since,
             "clients": [
                 {"id": c.id, "models": [str(spec) for spec in c.models]}
-                for c in stage.clients
-                if c.id in stage.changed
+                for old, c in zip(before.clients, stage.clients, strict=True)
+                if c.models != old.models
             ],
         }
-        for stage in stages
-        if stage.changed
+        for before, stage in pairwise(stages)
     ]
 
 

@@ -146,13 +146,23 @@ def test_who_has_that_model_already_does_not_change(tmp_path: Path) -> None:
     assert sorted(second.changed + third.changed) == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("method", ["recipfl", "allsmall"])
-def test_a_device_that_shrinks_below_the_others_trains_no_larger_model(
-    tmp_path: Path, method: str
-) -> None:
-    _, after = stages(config(tmp_path, change(model="lenet5-d1-w0.5"), method=method))
-    for i in after.changed:
-        assert after.clients[i].models == (ModelSpec.parse("lenet5-d1-w0.5"),)
+def test_the_smallest_model_of_the_fleet_is_that_of_the_fleet_as_it_is_now(tmp_path: Path) -> None:
+    less = ModelSpec.parse("lenet5-d1-w0.5")
+    for method, own in (
+        ("recipfl", {LARGE: (LARGE, less), SMALL: (SMALL, less), less: (less,)}),
+        ("allsmall", dict.fromkeys((LARGE, SMALL, less), (less,))),
+        ("exclusivefl", {spec: (spec,) for spec in (LARGE, SMALL, less)}),
+    ):
+        _, after = stages(config(tmp_path, change(model=str(less)), method=method))
+        assert len(after.changed) == 2
+        for client in after.clients:
+            has = (
+                LARGE if client.tier == "strong" else less if client.id in after.changed else SMALL
+            )
+            assert client.models == own[has]
+    # once nobody has the small one any more, the large one is the smallest
+    _, after = stages(config(tmp_path, change(part=1), method="allsmall"))
+    assert {client.models for client in after.clients} == {(LARGE,)}
 
 
 def test_no_schedule_is_one_stage(tmp_path: Path) -> None:
@@ -201,7 +211,9 @@ def test_what_was_there_is_kept_and_everybody_is_served_his_model(
             n: p.shape for n, p in model.named_parameters()
         }
     for key, values in state.items():
-        if isinstance(values, dict) and key != "clients":
+        if key == "behind":  # how many samples stand behind each prior, of the fleet as it is now
+            assert after[key][str(NEW)] == sum(stage.clients[i].samples for i in stage.changed)
+        elif isinstance(values, dict) and key != "clients":
             assert equal(values, {k: after[key][k] for k in values})
         elif key != "clients":
             assert equal(values, after[key])
@@ -240,6 +252,28 @@ def test_a_new_prior_is_taught_what_the_known_ones_answer(tmp_path: Path) -> Non
     assert equal(after["mean"][str(NEW)], after["prior"][str(NEW)])
     assert all((w == 0).all() for w in after["speed"][str(NEW)].values())
     assert after["steps"][str(NEW)] == 0
+
+
+def test_priors_that_nobody_trains_any_more_teach_before_they_go(tmp_path: Path) -> None:
+    bed = Bed("recipfl", lessons=20)
+    settings = config(tmp_path, change(part=1, model="lenet5-w0.5"), method="recipfl")
+    settings = dataclasses.replace(bed.config, elastic=settings.elastic)
+    _, stage = stages_of(settings, tiers_of(settings, 1), bed.clients)
+    method = METHODS["recipfl"].build(
+        settings.method_config(), setting_of(settings, bed.world, stage.clients)
+    )
+    assert method.join is not None and method.lessons is not None
+    state, _ = bed.method.run_round(bed.method.init(), bed.clients, bed.train(1))
+    after = method.join(state)
+    assert after["behind"].keys() == {str(LARGE), str(NEW)} and str(SMALL) in after["prior"]
+    blank = copy.deepcopy(state)  # with a small prior that knows nothing, others are taught
+    blank["mean"][str(SMALL)] = {n: w * 0 for n, w in blank["mean"][str(SMALL)].items()}
+    assert not equal(method.join(blank)["prior"][str(NEW)], after["prior"][str(NEW)])
+    rested, forgotten = (
+        method.lessons(after | {"mean": after["mean"] | {str(SMALL): of["mean"][str(SMALL)]}})
+        for of in (after, blank)
+    )
+    assert torch.equal(rested.answers, forgotten.answers)  # type: ignore[attr-defined]
 
 
 def test_without_lessons_a_new_prior_begins_from_its_initial_weights(tmp_path: Path) -> None:
