@@ -2,7 +2,7 @@
 
     python -m benchmarks.elastic digits mnist --data-dir DIR
 
-At half of the run a third of the weak devices change to the large model, or to a larger or smaller
+At half of the run, or before its second round, a third of the weak devices change to the large model, or to a larger or smaller
 one that nobody has trained. Every run has a folder under --runs; finished ones are kept,
 interrupted ones go on.
 """
@@ -41,7 +41,11 @@ from ghn_fl.simulation.presets import PRESETS
 PART = 1 / 3
 LEVEL = 3  # rounds before the change whose mean accuracy is the level to come back to
 RESTART = "recipfl-restart"  # without lessons, a new architecture begins from its initial weights
-OWN: Mapping[str, Mapping[str, Any]] = {RESTART: {"method": "recipfl", "options": {"lessons": 0}}}
+EARLY = "recipfl-early"  # the same devices change before round 2: what the fleet can come to
+OWN: Mapping[str, Mapping[str, Any]] = {
+    RESTART: {"method": "recipfl", "options": {"lessons": 0}},
+    EARLY: {"method": "recipfl"},
+}
 BASES: Mapping[str, Mapping[str, Any]] = {
     "digits": {"skew": "2:100", "rounds": 30},
     "mnist": PRESETS["recipfl-mnist"]() | {"rounds": 60},
@@ -50,7 +54,7 @@ BASES: Mapping[str, Mapping[str, Any]] = {
 CHANGES = {
     "lenet5": ("recipfl", "exclusivefl"),
     "lenet5-w0.5": ("recipfl", RESTART, "exclusivefl"),
-    "lenet5-d1-w0.5": ("recipfl", RESTART, "exclusivefl"),
+    "lenet5-d1-w0.5": ("recipfl", RESTART, EARLY, "exclusivefl"),
 }
 NAMES = {
     "lenet5": "to lenet5, the large model",
@@ -59,25 +63,34 @@ NAMES = {
 }
 
 
-def cases_of(base: Mapping[str, Any], folder: Path) -> list[Case]:
+def cases_of(base: Mapping[str, Any], folder: Path, changes: Sequence[str]) -> list[Case]:
     """The runs with some settings in common; their schedules are written into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    cases = []
-    for model, methods in CHANGES.items():
-        path = folder / f"{model}.toml"
-        path.write_text(
-            f'[[change]]\nround = {base["rounds"] // 2 + 1}\ntier = "weak"\n'
-            f'part = {PART:.4f}\nmodel = "{model}"\n'
+    half = base["rounds"] // 2
+    return [
+        Case(
+            name=f"{model}, {method}",
+            settings={
+                **base,
+                "eval_every": 1,
+                "elastic": _schedule(
+                    folder, model, 2 if method == EARLY else base["rounds"] // 2 + 1
+                ),
+                **OWN.get(method, {"method": method}),
+            },
         )
-        settings = {**base, "eval_every": 1, "elastic": str(path)}
-        cases += [
-            Case(
-                name=f"{model}, {method}",
-                settings={**settings, **OWN.get(method, {"method": method})},
-            )
-            for method in methods
-        ]
-    return cases
+        for model in changes
+        for method in CHANGES[model]
+    ]
+
+
+def _schedule(folder: Path, model: str, number: int) -> str:
+    """A file: before a round a third of the weak devices change to a model."""
+    path = folder / f"{model}-{number}.toml"
+    path.write_text(
+        f'[[change]]\nround = {number}\ntier = "weak"\npart = {PART:.4f}\nmodel = "{model}"\n'
+    )
+    return str(path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,12 +194,13 @@ def curves_figure(
     """Accuracy by round, mean over the seeds: a column a change, a row a group of devices."""
     groups = ("changed", "other weak")
     figure = Figure(figsize=(WIDTH, 6))
-    panels = figure.subplots(len(groups), len(CHANGES), squeeze=False, sharex=True, sharey=True)
+    shown = [model for model in CHANGES if any(case.startswith(f"{model},") for case in told)]
+    panels = figure.subplots(len(groups), len(shown), squeeze=False, sharex=True, sharey=True)
     order = list(dict.fromkeys(m for methods in CHANGES.values() for m in methods))
     drawn = []
     for row, group in zip(panels, groups, strict=True):
-        for axes, (model, methods) in zip(row, CHANGES.items(), strict=True):
-            for method in methods:
+        for axes, model in zip(row, shown, strict=True):
+            for method in CHANGES[model]:
                 values = zip(
                     *(run[group] for run in told.get(f"{model}, {method}", ())), strict=True
                 )
@@ -206,6 +220,7 @@ def main() -> None:
     """Run data sets and write results/elastic.md."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("datasets", nargs="+", choices=BASES, metavar="|".join(BASES))
+    parser.add_argument("--changes", nargs="+", choices=CHANGES, default=list(CHANGES))
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--runs", type=Path, default=Path("runs/elastic"))
     parser.add_argument("--data-dir", type=Path)
@@ -213,7 +228,7 @@ def main() -> None:
     parts = []
     for dataset in options.datasets:
         runs = options.runs / dataset
-        cases = cases_of(BASES[dataset], runs)
+        cases = cases_of(BASES[dataset], runs, options.changes)
         try:
             found = perform(cells_of(cases, options.seeds), runs, options.data_dir)
         except USER_ERRORS as err:
@@ -223,7 +238,8 @@ def main() -> None:
     note = (
         "`recipfl` teaches a new architecture what the known priors answer to images that the "
         f"server made up; `{RESTART}` (`lessons=0`) begins it from its initial weights, and so "
-        "does `exclusivefl`. Devices that change to the large model join those who train it. Under "
+        f"does `exclusivefl`. Under `{EARLY}` the same devices change before round 2: what such a "
+        "fleet can come to. Devices that change to the large model join those who train it. Under "
         "RecipFL a device that changes to a larger model trains the fleet's smallest beside it and "
         "answers with both, so that it has no worse an answer than before."
     )

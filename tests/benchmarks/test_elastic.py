@@ -16,16 +16,22 @@ TINY = {"dataset": "synthetic", "skew": "1:6", "rounds": 8, "sample": 4, "epochs
 
 @pytest.mark.parametrize("name", elastic.BASES)
 def test_a_third_of_the_weak_devices_change_at_half_of_the_run(name: str, tmp_path: Path) -> None:
-    cases = elastic.cases_of(elastic.BASES[name], tmp_path)
+    cases = elastic.cases_of(elastic.BASES[name], tmp_path, list(elastic.CHANGES))
+    assert len(cases) == 9
     for cell in cells_of(cases, (0,)):
         (change,) = changes_of(cell.config, tiers_of(cell.config, 1))
-        assert change.round == cell.config.rounds // 2 + 1
+        early = elastic.EARLY in cell.name
+        assert change.round == (2 if early else cell.config.rounds // 2 + 1)
         assert round(100 * change.part) == 33 and str(change.model) in cell.name
 
 
 def test_it_tells_what_changes_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elastic, "FOLDER", tmp_path)  # where its picture goes
-    cases = [c for c in elastic.cases_of(TINY, tmp_path) if "exclusivefl" in c.name]
+    cases = [
+        c
+        for c in elastic.cases_of(TINY, tmp_path, list(elastic.CHANGES))
+        if "exclusivefl" in c.name
+    ]
     found = {}
     for cell in cells_of(cases, (0,)):
         summary = run(cell.config, out=tmp_path / cell.name, workers=1).summary
