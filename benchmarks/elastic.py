@@ -2,9 +2,9 @@
 
     python -m benchmarks.elastic digits mnist --data-dir DIR
 
-At half of the run, or before its second round, a third of the weak devices change to the large model, or to a larger or smaller
-one that nobody has trained. Every run has a folder under --runs; finished ones are kept,
-interrupted ones go on.
+At half of the run, or before its second round, a third of the weak devices change to the large
+model, or to a larger or smaller one that nobody has trained. Every run has a folder under --runs;
+finished ones are kept, interrupted ones go on.
 """
 
 from __future__ import annotations
