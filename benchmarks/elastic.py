@@ -73,9 +73,7 @@ def cases_of(base: Mapping[str, Any], folder: Path, changes: Sequence[str]) -> l
             settings={
                 **base,
                 "eval_every": 1,
-                "elastic": _schedule(
-                    folder, model, 2 if method == EARLY else base["rounds"] // 2 + 1
-                ),
+                "elastic": _schedule(folder, model, 2 if method == EARLY else half + 1),
                 **OWN.get(method, {"method": method}),
             },
         )
