@@ -113,7 +113,7 @@ def in_force(stages: Sequence[Stage], number: int) -> Stage:
 
 
 def describe(stages: Sequence[Stage]) -> list[dict[str, Any]]:
-    """What config.json holds of the changes: who trains what from then on, if it is new to him."""
+    """What config.json holds of the changes: who trains what from then on, where that is new."""
     return [
         {
             "round": stage.since,
