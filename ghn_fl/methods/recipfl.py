@@ -10,13 +10,14 @@ from the large (Eq. 9).
     theta~_m = prior_G + GHN(G, a_m; phi) - GHN(G, mean a; phi)       what client m is given
                class biases: + o log(a_m / mean a)
     phi' = Adam along sum_m (d theta~_m / d phi)^T (theta~_m - theta_m)                    Eq. (4)
-    speed_G <- beta speed_G + sum_m n_m (theta_m - theta~_m) / sum n_m         G's answers
+    move_G  = sum_m p_m (theta_m - theta~_m),  p_m = n_m / sum n               G's answers
+    speed_G <- beta speed_G + max(1, sum_m p_m |theta_m - theta~_m|^2 / (2 |move_G|^2)) move_G
     hop_G   = GHN(G, mean a; phi') - GHN(G, mean a; phi)       the hypernetwork's own step
-    prior_G <- prior_G + speed_G + s max(0, cos(hop_G, move_G)) hop_G      tensor by tensor;
-               move_G: what was added to speed_G
+    prior_G <- prior_G + speed_G + s max(0, cos(hop_G, move_G)) hop_G      tensor by tensor
 
 A prior begins as its architecture's usual initial weights. FedAvg's step keeps what the
-hypernetwork cannot say; the hypernetwork's own step carries what clients of all architectures have
+hypernetwork cannot say; it is longer where clients go apart, for then their mean is shorter than
+each of their ways ("FedExP: Speeding Up Federated Averaging via Extrapolation"). The hypernetwork's own step carries what clients of all architectures have
 in common, and goes further where little data moves weights little; the prior follows it as far as
 its own clients went the same way. A prior rests while nobody answers for its architecture. Class
 odds need no learning: by Bayes' rule they are what a network for the mean mix lacks for another
@@ -82,6 +83,7 @@ class Config:
         odds: o, how much of the logarithm of its class odds is added to a client's class biases.
         step: s, how much of the hypernetwork's own step a prior goes along, where its clients'
             move points the same way.
+        stretch: whether FedAvg's step is longer where clients go apart.
         momentum: beta of FedAvg's step, once more than `settle` rounds are over.
         settle: rounds without momentum: the first steps are large enough.
         window: what is served for use is the mean of the prior over this last part of its steps;
@@ -100,6 +102,7 @@ class Config:
     untuned: float = 0.5
     odds: float = 1.0
     step: float = 1.0
+    stretch: bool = True
     momentum: float = 0.6
     settle: int = 20
     window: float = 0.15
@@ -191,10 +194,12 @@ def build(config: Config, setting: Setting) -> Method:
         for spec in specs:
             own = [(c.samples, sent, w) for c, s, sent, w in exchanged if s == spec]
             moves = [{n: w[n] - sent[n] for n in sent} for _, sent, w in own]
-            move = weighted_mean(moves, [samples for samples, *_ in own])
+            samples = [n for n, *_ in own]
+            move = weighted_mean(moves, samples)
+            longer = _stretch(moves, samples, move) if config.stretch else 1.0
             hop = {n: after[spec][n] - before[spec][n] for n in move}
             glide = {n: config.step * _agreement(hop[n], move[n]) * hop[n] for n in move}
-            _advance(new, str(spec), move, glide, config)
+            _advance(new, str(spec), {n: longer * m for n, m in move.items()}, glide, config)
         return new, {"gradient_norm": norm}
 
     def personalize(state: State, clients: Sequence[Client]) -> list[Weights]:
@@ -314,6 +319,21 @@ def _advance(state: State, spec: str, move: Weights, glide: Weights, config: Con
     last = max(1.0, config.window * steps)  # how many values the mean is over
     state["mean"][spec] = {n: m + (prior[n] - m) / last for n, m in state["mean"][spec].items()}
     state["prior"][spec], state["speed"][spec], state["steps"][spec] = prior, speed, steps
+
+
+def _stretch(moves: Sequence[Weights], samples: Sequence[int], mean: Weights) -> float:
+    """FedExP's factor of the server's step: at least 1, at most what moves at right angles give.
+
+    Of M clients with as many samples: 1 if they go the same way, M / 2 if at right angles.
+    """
+    parts = [n / sum(samples) for n in samples]
+    length = sum(p * _square(move) for p, move in zip(parts, moves, strict=True))
+    most = 0.5 / sum(p * p for p in parts)
+    return max(1.0, min(most, 0.5 * length / max(_square(mean), 1e-12)))
+
+
+def _square(weights: Weights) -> float:
+    return sum(float(w.square().sum()) for w in weights.values())
 
 
 def _agreement(hop: Tensor, move: Tensor) -> float:

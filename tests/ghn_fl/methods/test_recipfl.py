@@ -55,7 +55,7 @@ def shift(after: State, before: State, spec: str, key: str = "prior") -> float:
 
 
 def test_a_prior_moves_by_the_clients_mean_weighted_by_samples() -> None:
-    bed = Bed("recipfl", step=0.0)
+    bed = Bed("recipfl", step=0.0, stretch=False)
     strong, one, other, _ = bed.clients
     state = bed.method.init()
     after, _ = bed.method.run_round(state, [strong, one, other], moved({0: 0.5, 1: -1, 2: 2}))
@@ -71,6 +71,39 @@ def test_an_architecture_without_answers_keeps_its_prior() -> None:
     after, _ = bed.method.run_round(state, bed.clients, moved({1: 1.0}))
     assert equal(after["prior"]["lenet5"], state["prior"]["lenet5"])
     assert after["steps"] == {"lenet5": 0, SMALLEST: 1}
+
+
+def test_how_much_longer_a_step_is_where_clients_go_apart() -> None:
+    # 1 and 3 samples, p = 1/4 and 3/4; at most 1 / (2 (1/16 + 9/16)) = 4/5, and at least 1
+    def stretch(moves: Sequence[Sequence[float]], samples: Sequence[int]) -> float:
+        own = [{"v": torch.tensor(move[:1]), "w": torch.tensor([move[1:]])} for move in moves]
+        return recipfl._stretch(own, samples, weighted_mean(own, samples))
+
+    assert stretch([(3, 0), (0, -1)], [1, 3]) == 1
+    # four alike, at right angles in pairs: mean (1/2, -1), lengths 1, 1, 4, 4:
+    #   2.5 / (2 * 1.25) = 1; one that turns back: mean (0, -1), 2.5 / (2 * 1) = 1.25
+    assert stretch([(1, 0), (1, 0), (0, -2), (0, -2)], [5] * 4) == 1
+    assert stretch([(1, 0), (-1, 0), (0, -2), (0, -2)], [5] * 4) == pytest.approx(1.25)
+    # three that end where they began, in the mean: 1 / (2 / 3), as if at right angles
+    apart = [(2.0, 0.0), (-1.0, 1.0), (-1.0, -1.0)]
+    assert stretch(apart, [2, 2, 2]) == pytest.approx(1.5)
+    assert stretch([(0, 0), (0, 0), (0, 0)], [1, 1, 1]) == 1
+
+
+def test_a_prior_goes_further_where_its_clients_go_apart() -> None:
+    # 4 and -2 and 1, by n samples: the mean, and by how much it is longer
+    bed, plain = (Bed("recipfl", step=0.0, stretch=stretch) for stretch in (True, False))
+    state, train = bed.method.init(), moved({1: 4.0, 2: -2.0, 3: 1.0})
+    after, _ = bed.method.run_round(state, bed.clients[1:], train)
+    short, _ = plain.method.run_round(state, bed.clients[1:], train)
+    parts = [c.samples / sum(d.samples for d in bed.clients[1:]) for c in bed.clients[1:]]
+    by = (4.0, -2.0, 1.0)
+    mean = sum(p * b for p, b in zip(parts, by, strict=True))
+    ratio = sum(p * b * b for p, b in zip(parts, by, strict=True)) / (2 * mean * mean)
+    longer = max(1.0, min(ratio, 0.5 / sum(p * p for p in parts)))
+    assert longer > 1.2
+    assert shift(short, state, SMALLEST) == pytest.approx(mean, abs=1e-3)
+    assert shift(after, state, SMALLEST) == pytest.approx(longer * mean, abs=1e-3)
 
 
 def test_momentum_begins_after_the_rounds_of_settling() -> None:
@@ -106,7 +139,12 @@ def test_without_a_descriptor_everybody_is_served_the_prior() -> None:
 
 def test_without_the_hypernetworks_step_it_is_fedavg_by_architecture() -> None:
     # weak devices only, for the strong one's small model would join them
-    options: dict[str, Any] = {"ghn.descriptor": "none", "step": 0.0, "window": 0.0}
+    options: dict[str, Any] = {
+        "ghn.descriptor": "none",
+        "step": 0.0,
+        "window": 0.0,
+        "stretch": False,
+    }
     bed, sent = Bed("recipfl", **options), list[Job]()
     clients = bed.clients[1:]
     state = bed.method.init()
