@@ -30,10 +30,12 @@ WHOLE = "recipfl"
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "no class odds": {"odds": 0.0},
     "no second answer": {"second": 0.0},
+    "tuned models alone": {"untuned": 0.0},
     "neither": {"odds": 0.0, "second": 0.0},
     "no label mixes": {"ghn.descriptor": "none"},
     "no transfer": {"transfer": False},
     "no step of the hypernetwork's": {"step": 0.0},
+    "no longer steps": {"stretch": False},
     "no momentum": {"momentum": 0.0},
     "the last prior, no mean": {"window": 0.0},
     "as published": {},
@@ -41,7 +43,9 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 METHODS = {"as published": "recipfl-paper"}
 NOTES = (
     "*No label mixes*: `ghn.descriptor=none`, so no class odds either. *No step of the "
-    "hypernetwork's*: a prior goes along FedAvg's step alone. Momentum begins after 20 rounds, so "
+    "hypernetwork's*: a prior goes along FedAvg's step alone. *Tuned models alone*: a strong device "
+    "does not ask its own model as it was served. *No longer steps*: FedAvg's step is never longer "
+    "than the mean of its clients' moves. Momentum begins after 20 rounds, so "
     "it only matters in longer runs. *As published*: `recipfl-paper`, which has the hypernetwork "
     "alone. All have the learning rate that was tuned for the whole method."
 )
