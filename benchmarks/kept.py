@@ -1,7 +1,8 @@
 """Finished runs in the repository: what reports read of them, so that a panel can grow over time.
 
 A panel is hours of work. What its runs wrote as text, config.json, rounds.jsonl and summary.json,
-is packed into one file for each of its settings; whoever goes on with it unpacks that first.
+is packed into one file for each of its settings; whoever goes on with it unpacks that first. The
+path of the runs' folder, which is another one on every machine, is not packed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from ghn_fl.files import write_atomic
 
 FILES = ("config.json", "rounds.jsonl", "summary.json")
+HERE = "{runs}"  # stands for the folder of the runs, as in the path of a fleet's file beside them
 
 
 def keep(runs: Path, archive: Path) -> None:
@@ -21,7 +23,8 @@ def keep(runs: Path, archive: Path) -> None:
     with tarfile.open(fileobj=packed, mode="w:xz") as tar:
         for summary in sorted(runs.glob("*/summary.json")):
             for name in FILES:
-                content = (summary.parent / name).read_bytes()
+                text = (summary.parent / name).read_text()
+                content = text.replace(f"{runs}/", f"{HERE}/").encode()
                 entry = tarfile.TarInfo(f"{summary.parent.name}/{name}")
                 entry.size = len(content)
                 tar.addfile(entry, io.BytesIO(content))
@@ -38,3 +41,5 @@ def restore(archive: Path, runs: Path) -> None:
         missing = {name for name in names if not (runs / name).exists()}
         members = [entry for entry in tar if Path(entry.name).parts[0] in missing]
         tar.extractall(runs, members=members, filter="data")
+    for path in (runs / name / file for name in missing for file in FILES):
+        path.write_text(path.read_text().replace(f"{HERE}/", f"{runs}/"))
