@@ -17,13 +17,14 @@ from the large (Eq. 9).
 
 A prior begins as its architecture's usual initial weights. FedAvg's step keeps what the
 hypernetwork cannot say; it is longer where clients go apart, for then their mean is shorter than
-each of their ways ("FedExP: Speeding Up Federated Averaging via Extrapolation"). The hypernetwork's own step carries what clients of all architectures have
-in common, and goes further where little data moves weights little; the prior follows it as far as
-its own clients went the same way. A prior rests while nobody answers for its architecture. Class
-odds need no learning: by Bayes' rule they are what a network for the mean mix lacks for another
-(`docs/decisions/0012`). A strong device has two models and asks both. An architecture that nobody
-has trained is served its generation (`GHN.generate`), and can then learn the priors' answers to
-images that the server made up (`ghn_fl.study`).
+each of their ways ("FedExP: Speeding Up Federated Averaging via Extrapolation"). The hypernetwork's
+own step carries what clients of all architectures have in common, and goes further where little
+data moves weights little; the prior follows it as far as its own clients went the same way. A prior
+rests while nobody answers for its architecture. Class odds need no learning: by Bayes' rule they
+are what a network for the mean mix lacks for another (`docs/decisions/0012`). A strong device has
+two models and asks both. An architecture that nobody has trained is served its generation
+(`GHN.generate`), and can then learn the priors' answers to images that the server made up
+(`ghn_fl.study`).
 
 Differences from the paper: the prior, class odds, the second model's answer, and q_v, which is the
 prior instead of what each client last sent, so that nothing is kept by client. `recipfl_paper` is
