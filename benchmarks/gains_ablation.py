@@ -42,12 +42,13 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 }
 METHODS = {"as published": "recipfl-paper"}
 NOTES = (
-    "*No label mixes*: `ghn.descriptor=none`, so no class odds either. *Tuned models alone*: a "
-    "strong device does not ask its own model as it was served. *No step of the hypernetwork's*: a "
-    "prior goes along FedAvg's step alone. *No longer steps*: that step is never longer than the "
-    "mean of its clients' moves. Momentum begins after 20 rounds, so it only matters in longer "
-    "runs. *As published*: `recipfl-paper`, which has the hypernetwork "
-    "alone. All have the learning rate that was tuned for the whole method."
+    "*No label mixes*: `ghn.descriptor=none`, so no class odds either. *No second answer*: a "
+    "strong device asks its tuned model alone; *tuned models alone*: that and the small one, but "
+    "not its own as it was served; *neither*: no class odds and no second answer. *No step of the "
+    "hypernetwork's*: a prior goes along FedAvg's step alone. *No longer steps*: that step is "
+    "never longer than the mean of its clients' moves. Momentum begins after 20 rounds, so it only "
+    "matters in longer runs. *As published*: `recipfl-paper`, which has the hypernetwork alone. "
+    "All have the learning rate that was tuned for the whole method."
 )
 
 
