@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from benchmarks import gains
 from benchmarks.experiments import SEEDS, run_cells, table
@@ -97,6 +98,7 @@ def figure(told: Mapping[str, Mapping[str, Sequence[Course]]]) -> Figure:
             drawn.append(points)
         axes.set_title(tier)
         axes.set_xlabel("round")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     percentages(panels, drawn, max(map(len, drawn)))
     handles, names = panels[0].get_legend_handles_labels()
     drawing.legend(handles, names, loc="outside upper left", ncols=len(names), frameon=False)
