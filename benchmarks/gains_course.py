@@ -16,13 +16,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from benchmarks import gains
 from benchmarks.experiments import SEEDS, run_cells, table
 from benchmarks.results_file import FOLDER, write
 from ghn_fl.errors import USER_ERRORS
-from ghn_fl.report.plots import draw_curve, percentages
+from ghn_fl.report.plots import draw_curve, percentages, round_axis
 from ghn_fl.report.read import Run, read_run
 from ghn_fl.report.style import WIDTH, styled, svg
 from ghn_fl.simulation.grid import Cell
@@ -97,8 +96,7 @@ def figure(told: Mapping[str, Mapping[str, Sequence[Course]]]) -> Figure:
             draw_curve(axes, points, i, method)
             drawn.append(points)
         axes.set_title(tier)
-        axes.set_xlabel("round")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        round_axis(axes, drawn[-1])
     percentages(panels, drawn, max(map(len, drawn)))
     handles, names = panels[0].get_legend_handles_labels()
     drawing.legend(handles, names, loc="outside upper left", ncols=len(names), frameon=False)

@@ -309,7 +309,7 @@ def _mark_rounds(axes: Axes, rounds: tuple[Round, ...]) -> None:
     round_axis(axes, rounds)
 
 
-def round_axis(axes: Axes, rounds: Sequence[Round]) -> None:
+def round_axis(axes: Axes, rounds: Sequence[object]) -> None:
     axes.set_xlabel("round")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     axes.set_xlim(0.5, max(len(rounds), 1) + 0.5)
